@@ -20,8 +20,8 @@ from tape.db.feed.feed import rebase_restored
 from tape.db.read.memory import Settings
 from tape.db.record.writing import system_clock
 from tape.db.schema.found import found_version
-from tape.db.schema.migrate import KNOWN, migrate, require
-from tape.db.schema.tables import PREFIX, REVISION
+from tape.db.schema.migrate import migrate, require
+from tape.db.schema.tables import KNOWN, PREFIX, REVISION
 from tape.errors import InvalidEntry, StoreFailed
 from tape.replica import Replica
 from tape.store import Store

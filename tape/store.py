@@ -30,7 +30,7 @@ from tape.errors import InvalidEntry
 from tape.handles.consumer import Consumer, check_timeout
 from tape.handles.journal.requests import RequestLister
 from tape.handles.messages import say_beside
-from tape.handles.options import WriteOptions, call_of, called, list_filters, list_options
+from tape.handles.options import WriteOptions, call_of, called, list_filters, public_as
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
 from tape.handles.tape import Tape, difference, difference_by_content, family
@@ -50,7 +50,7 @@ __all__ = ["Store"]
 R = TypeVar("R")
 
 
-@list_options
+@public_as("Store")
 class Store(Upkeep, RequestLister):
     """A database of tapes. Threads may share one; ``close`` it, or use it in a ``with`` statement."""
 

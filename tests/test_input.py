@@ -124,7 +124,11 @@ JSON_FIELDS: dict[str, tuple[Call, str]] = {
     "event data": (lambda s, t, v: t.event("e", v), "data"),
     "create meta": (lambda s, t, v: s.create(meta={"m": v}), "meta.m"),
     "create messages": (lambda s, t, v: s.create(messages=[{"content": v}]), "messages[0].content"),
-    "merge fields": (lambda s, t, v: t.merge(f"{t.id}/child", strategy="squash", summary="s", more=v), "message.more"),
+    "merge message": (
+        lambda s, t, v: t.merge(f"{t.id}/child", strategy="squash", summary="s", message={"more": v}),
+        "message.more",
+    ),
+    "merge content": (lambda s, t, v: t.merge(f"{t.id}/child", strategy="squash", content=v), "message.content"),
 }
 
 ID_FIELDS: dict[str, tuple[Call, str]] = {

@@ -201,6 +201,33 @@ class TestOpening:
                 call()
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize(
+        ("driver", "works"),
+        [
+            ("sqlite+turso", "sqlite:// or sqlite+pysqlite://"),
+            ("sqlite+aiosqlite", "sqlite:// or sqlite+pysqlite://"),
+            ("sqlite+pysqlcipher", "sqlite:// or sqlite+pysqlite://"),
+            ("postgresql+psycopg2", "postgresql:// or postgresql+psycopg://"),
+            ("postgresql+asyncpg", "postgresql:// or postgresql+psycopg://"),
+            ("postgresql+none", "postgresql:// or postgresql+psycopg://"),
+        ],
+    )
+    def test_s1_another_driver_is_refused_by_name(self, tmp_path: Path, driver: str, works: str) -> None:
+        """A store is never opened by another driver than its URL names; the error says what to write."""
+        where = f"{tmp_path}/x.db" if driver.startswith("sqlite") else "nobody@nowhere/x"
+        for url in (f"{driver}:///{where}", sa.engine.make_url(f"{driver}:///{where}")):
+            with pytest.raises(tape.InvalidEntry) as caught:
+                tape.open(url)
+            assert caught.value.field == "url"
+            assert repr(driver) in str(caught.value)
+            assert works in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_s1_the_usual_drivers_may_be_named(self, tmp_path: Path) -> None:
+        """The driver that works can be written out."""
+        tape.open(f"sqlite+pysqlite:///{tmp_path}/x.db").close()
+        tape.open(f"sqlite:///{tmp_path}/x.db").close()
+
     @pytest.mark.parametrize("threads", [0, -1, None, "8", 2.5, True])
     def test_s1_a_number_of_threads_is_one(self, threads: Any) -> None:
         """Without a thread nothing could ever be awaited."""

@@ -586,6 +586,29 @@ class TestRowLevelSecurity:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 plain.execute("UPDATE tape_tapes SET owner = 'bob'")
 
+    def test_s4_an_empty_owner_is_no_owner(self, role: tuple[Backend, str]) -> None:
+        """A session with an empty owner sees how far the search index has come, and changes neither that nor a tape."""
+        made, name = role
+        root = made.open()
+        root.create("chat", messages=[{"role": "user", "content": WORD}])
+        assert len(root.search(WORD)) == 1
+        before = made_query(made, "SELECT * FROM tape_consumers")
+        assert len(before) == 1
+        empty = made.url.set(username=name).update_query_dict({"options": "-ctape.owner="})
+        with psycopg.connect(dsn(empty), autocommit=True) as plain:
+            plain.execute(f'SET search_path TO "{made.schema}"')
+            assert len(plain.execute("SELECT * FROM tape_consumers").fetchall()) == 1
+            for change in ("UPDATE tape_consumers SET position = 0", "DELETE FROM tape_consumers"):
+                assert plain.execute(change).rowcount == 0
+            for insert in (
+                "INSERT INTO tape_consumers (owner, name, xid, position, version) VALUES ('', 'x', 0, 0, 0)",
+                "INSERT INTO tape_tapes (tape, owner, status, created_at) VALUES ('x', '', 'active', 0)",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    plain.execute(insert)
+            assert plain.execute("SELECT * FROM tape_tapes").fetchall() == []
+        assert made_query(made, "SELECT * FROM tape_consumers") == before
+
 
 def made_query(backend: Backend, sql: str) -> list[Any]:
     connection = backend.raw()

@@ -26,7 +26,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import tape
-from tape.db.schema.migrate import KNOWN, schema_version, scripts, upgrade
+from tape.db.schema.migrate import schema_version, scripts, upgrade
 from tape.db.schema.tables import REVISION
 
 package = Path(tape.__file__).parent

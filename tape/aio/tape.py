@@ -9,15 +9,18 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Unpack, overload
 
+from msgspec import UNSET
+
 from tape.aio.hop import Hop, hop, hop_to, hop_write, pages
 from tape.aio.leases import Leasing, wait_for
 from tape.core.journal.pointers import Pointer
 from tape.core.journal.requests import Request
 from tape.core.merge.diff import Diff
+from tape.core.messages.objects import MessageLike
 from tape.core.records import Entry, MergeReceipt, Message, Page, Receipt
 from tape.core.summaries.compaction import Summarize, SummaryRequest
 from tape.handles.compaction import Compacting, in_thread, too_slow
-from tape.handles.options import arguments_of
+from tape.handles.options import WriteOptions, arguments_of, explained, public_as
 from tape.handles.snapshot import Bounds, PageBounds, Snapshot
 from tape.handles.tape import Fork, Tape
 
@@ -91,6 +94,7 @@ class AsyncSnapshot(Hop):
         return pages(self, lambda: self._inner.entries(**wanted))
 
 
+@public_as("AsyncTape")
 class AsyncTape(AsyncSnapshot):
     """One history, open for reading and writing, awaited; see ``Tape``."""
 
@@ -152,6 +156,7 @@ class AsyncTape(AsyncSnapshot):
         """Take the lease of a name: ``await`` it for the lease, or enter it with ``async with``; see ``Tape.lease``."""
         return Leasing(self, lambda: self._inner._leasing(name, seconds, holder, wait, actor), self._inner._services)
 
+    @explained
     @arguments_of(Tape.compact)
     async def compact(self, *arguments: Any, **named: Any) -> Receipt | None:
         """Summarise what lies between the first messages and the last ``budget`` tokens; see ``Tape.compact``.
@@ -203,13 +208,14 @@ class AsyncTape(AsyncSnapshot):
         strategy: str = "replay",
         on_conflict: str = "fail",
         summary: str | None = None,
-        key: str | None = None,
-        actor: str | None = None,
-        meta: dict[str, Any] | None = None,
-        expected_head: int | None = None,
-        occurred_at: datetime | int | None = None,
-        expected_view: int | None = None,
-        **message: Any,
+        message: MessageLike | None = None,
+        role: str | None = None,
+        content: Any = UNSET,
+        id: str | None = None,
+        name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> MergeReceipt:
         """Take what is new on a fork of this tape; see ``Tape.merge``."""
         return await self._write(
@@ -218,13 +224,14 @@ class AsyncTape(AsyncSnapshot):
                 strategy=strategy,
                 on_conflict=on_conflict,
                 summary=summary,
-                key=key,
-                actor=actor,
-                meta=meta,
-                expected_head=expected_head,
-                occurred_at=occurred_at,
-                expected_view=expected_view,
-                **message,
+                message=message,
+                role=role,
+                content=content,
+                id=id,
+                name=name,
+                tool_calls=tool_calls,
+                tool_call_id=tool_call_id,
+                **options,
             )
         )
 

@@ -22,7 +22,8 @@ from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = ["disable", "enable", "policies"]
 
-_OWN = "owner = current_setting('tape.owner', true)"
+_OWN = "owner = nullif(current_setting('tape.owner', true), '')"
+"""No owner is named by an empty setting; the rows of the search index have the empty owner."""
 
 
 def policies(role: str, schema: str | None = None, prefix: str = PREFIX) -> list[str]:

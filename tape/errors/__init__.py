@@ -294,7 +294,10 @@ class Corrupt(TapeError):
 
 
 class SchemaTooNew(TapeError):
-    """The database has a schema of a newer release. Upgrade ``tape-store``; nothing was changed."""
+    """The database has a schema of a newer release. Upgrade ``tape-store``; nothing was changed.
+
+    A store that is open when another process upgrades the schema raises it, too. A retry fails in the same way.
+    """
 
     def __init__(self, found: str, known: str) -> None:
         super().__init__(

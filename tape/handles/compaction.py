@@ -29,7 +29,7 @@ from tape.core.summaries.compaction import AddSummary, StartCompaction, Summariz
 from tape.core.view.fold import COMPACTION
 from tape.db.record.writing import Call
 from tape.errors import HeadMoved, InvalidEntry, ProvenanceConflict, SummaryMoved, TapeError, ViewMoved
-from tape.handles.options import WriteOptions, arguments_of, call_of, list_options
+from tape.handles.options import WriteOptions, arguments_of, call_of, public_as
 from tape.handles.snapshot import Snapshot
 
 __all__ = ["Compacting", "Compactor", "in_thread", "too_slow"]
@@ -50,7 +50,7 @@ class Compacting(Struct):
     """The branch that it began on."""
 
 
-@list_options
+@public_as("Tape")
 class Compactor(Snapshot):
     """The summaries and compactions of a tape."""
 

@@ -27,14 +27,14 @@ from tape.core.plan.keys import GIVEN, Key
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
-from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.options import WriteOptions, call_of, public_as
 from tape.handles.recorded import Request, composed, recorded
 from tape.handles.snapshot import Snapshot
 
 __all__ = ["MemoryWriter"]
 
 
-@list_options
+@public_as("Tape")
 class MemoryWriter(Snapshot):
     """What a tape does to be remembered beside its messages."""
 

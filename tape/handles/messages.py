@@ -17,6 +17,7 @@ from tape.core.plan.messages import (
     AddMessage,
     ReviseMessage,
     add_message,
+    given_message,
     matching,
     message_intents,
     renew,
@@ -27,14 +28,14 @@ from tape.core.plan.retractions import RestoreMessages, RetractMessages
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
-from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.options import WriteOptions, call_of, public_as
 from tape.handles.recorded import Request, recorded, recorded_batch
 from tape.handles.snapshot import Snapshot
 
 __all__ = ["MessageWriter", "say_beside"]
 
 
-@list_options
+@public_as("Tape")
 class MessageWriter(Snapshot):
     """What a tape does with its messages."""
 
@@ -47,19 +48,24 @@ class MessageWriter(Snapshot):
         role: str | None = None,
         content: Any = UNSET,
         id: str | None = None,
+        name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
         parent: str | None = HEAD,
         index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
         """Append a message behind the head, behind ``parent``, or (``parent=None``) as a new root.
 
-        It is a dict, or an object with ``to_dict()`` or ``model_dump()``. Its own ``id`` is the message's id, unless an
-        ``id`` is given beside it: then its own stays data. The same key (or, without one, the same message id) with the
+        Pass a dict, an object with ``to_dict()`` or ``model_dump()``, or the usual fields as keywords. Other fields
+        need a dict. The dict's ``id`` is the message's id, unless an ``id`` is given beside it: then its own stays
+        data. The same key (or, without one, the same message id) with the
         same content writes nothing and returns the first receipt; with other content it is a ProvenanceConflict. With
         ``index_meta`` the message is also found by what ``meta`` says.
         """
         call = call_of(self._id, **options) if options else Call(self._id)
-        intent = add_message(message, role, content, id, call.key, parent, self._services.new_id)
+        whole = given_message(message, role, content, name, tool_calls, tool_call_id)
+        intent = add_message(whole, id, call.key, parent, self._services.new_id)
         if index_meta:
             intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
@@ -89,16 +95,25 @@ class MessageWriter(Snapshot):
     @recorded
     def upsert(
         self,
-        message: MessageLike,
+        message: MessageLike | None = None,
         /,
         *,
+        role: str | None = None,
+        content: Any = UNSET,
         id: str | None = None,
+        name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
         index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
-        """Append a message, or revise it if it exists and differs; an equal one is a duplicate."""
+        """Append a message, or revise it if it exists and differs; an equal one is a duplicate.
+
+        The message is passed as in ``append``.
+        """
         call = call_of(self._id, **options)
-        intent = upsert_message(message, id, call.key, self._services.new_id)
+        whole = given_message(message, role, content, name, tool_calls, tool_call_id)
+        intent = upsert_message(whole, id, call.key, self._services.new_id)
         intent.index_meta = _indexes(index_meta, call.meta)
         return Request(call, [intent])
 
@@ -109,29 +124,31 @@ class MessageWriter(Snapshot):
         message: MessageLike | None = None,
         /,
         *,
+        role: str | None = None,
         content: Any = UNSET,
+        name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
         index_meta: bool = False,
         **options: Unpack[WriteOptions],
     ) -> Request:
-        """Replace a message, or only its content; its place and role stay. An equal one is a duplicate.
+        """Replace a message, or only the fields given as keywords. An equal one is a duplicate.
 
-        What is said beside the message is that of the revision from now on.
+        A message keeps its place and its role. The revision's ``meta`` replaces the original's.
         """
         call = call_of(self._id, **options)
         message_id = strict.identifier(message_id, "message_id")
-        if (message is None) == (content is UNSET):
-            raise InvalidEntry("message", "give either a message or content=")
-        replacement: dict[str, Any] | None = None
-        if message is not None:
-            plain = dict(message) if isinstance(message, dict) else as_dict(message, "message")
-            _, replacement = strict.encoded(plain, "message")
+        given = given_message(message, role, content, name, tool_calls, tool_call_id)
+        if message is None:
+            replacement = {field: strict.encoded(value, field)[1] for field, value in given.items()}
         else:
-            _, content = strict.encoded(content, "content")
+            plain = dict(given) if isinstance(given, dict) else as_dict(given, "message")
+            _, replacement = strict.encoded(plain, "message")
         intent = ReviseMessage(
             key=self._services.keyed(call.key),
             id=message_id,
             message=replacement,
-            new_content=None if content is UNSET else content,
+            whole=message is not None,
             index_meta=_indexes(index_meta, call.meta),
         )
         return Request(call, [intent])

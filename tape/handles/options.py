@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
@@ -13,7 +14,17 @@ from tape.core.records import micros
 from tape.db.record.writing import Call
 from tape.errors import InvalidEntry
 
-__all__ = ["WriteOptions", "arguments_of", "call_of", "called", "list_filters", "list_options", "moment_before"]
+__all__ = [
+    "WriteOptions",
+    "arguments_of",
+    "call_of",
+    "called",
+    "explained",
+    "list_filters",
+    "misfit",
+    "moment_before",
+    "public_as",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,13 +104,72 @@ def moment_before(older_than: timedelta | datetime, field: str, clock: Callable[
 _OPTIONS = list(inspect.signature(call_of).parameters.values())[1:]
 
 
-def list_options(cls: Class) -> Class:
-    """Decorate a class so that ``help`` and ``inspect.signature`` list each option of its writes by name."""
-    for member in vars(cls).values():
-        if inspect.isfunction(member) and "options" in (signature := inspect.signature(member)).parameters:
+def public_as(name: str) -> Callable[[Class], Class]:
+    """Decorate a class, or a part of one, whose methods users know as those of ``name``.
+
+    Errors about their arguments name the method so, and ``help`` lists each option of a write by name.
+    """
+
+    def declare(cls: Class) -> Class:
+        for method, member in list(vars(cls).items()):
+            if not inspect.isfunction(member) or method.startswith("_"):
+                continue
+            member.__qualname__ = f"{name}.{method}"
+            signature = inspect.signature(member)
+            if "options" not in signature.parameters:
+                continue
             own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
             member.__signature__ = signature.replace(parameters=[*own, *_OPTIONS])  # type: ignore[attr-defined]
-    return cls
+            if not hasattr(member, "compose"):
+                setattr(cls, method, explained(member))
+        return cls
+
+    return declare
+
+
+def explained(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a method so that a call whose arguments do not fit is a TypeError that names the method itself."""
+    if inspect.iscoroutinefunction(method):
+        awaited: Any = method
+
+        @functools.wraps(method)
+        async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+            try:
+                return await awaited(*args, **kwargs)
+            except TypeError:
+                if (wrong := misfit(method, args, kwargs)) is not None:
+                    raise wrong from None
+                raise
+
+        made: Any = wrapped
+        return made  # type: ignore[no-any-return]
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except TypeError:
+            if (wrong := misfit(method, args, kwargs)) is not None:
+                raise wrong from None
+            raise
+
+    return call
+
+
+def misfit(method: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], name: str = "") -> TypeError | None:
+    """Return the error of a call if its arguments do not fit the signature of ``method``; None if they do."""
+    signature = inspect.signature(method)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        keyword = "unexpected keyword" in str(error) and _MESSAGES & signature.parameters.keys()
+        hint = "; pass other fields of a message in a dict" if keyword else ""
+        return TypeError(f"{name or method.__qualname__}() {error}{hint}")
+    return None
+
+
+_MESSAGES = {"message", "messages"}
+"""Parameters that take messages."""
 
 
 def list_filters(

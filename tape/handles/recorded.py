@@ -16,6 +16,7 @@ from msgspec import Struct
 from tape.core.plan.intents import Intent
 from tape.core.records import Receipt
 from tape.db.record.writing import Call
+from tape.handles.options import misfit
 
 __all__ = ["Request", "composed", "record_in_order", "recorded", "recorded_batch"]
 
@@ -60,7 +61,12 @@ def _writes(
 ) -> Callable[Concatenate[Any, P], R]:
     @functools.wraps(compose)
     def write(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        request = compose(self, *args, **kwargs)
+        try:
+            request = compose(self, *args, **kwargs)
+        except TypeError:
+            if (wrong := misfit(write, (self, *args), kwargs)) is not None:
+                raise wrong from None
+            raise
         intents = request.intents
         return result(self._services.recorder.record(request.call, intents) if intents else [])
 

@@ -22,7 +22,9 @@ from tape.core.entries.tape_kinds import WHEN_FREE
 from tape.core.journal.pointers import Pointer
 from tape.core.merge import divergence
 from tape.core.merge.diff import Diff, align, compare
+from tape.core.messages.objects import MessageLike, as_dict
 from tape.core.plan.intents import Plain, Relabel, SetHidden, SetStatus
+from tape.core.plan.messages import given_message, message_fields
 from tape.core.records import Lineage, MergeReceipt, Receipt, Report
 from tape.db.read.recall import CONTEXT, Recalled
 from tape.db.record.writing import Call
@@ -31,7 +33,7 @@ from tape.handles.compaction import Compactor
 from tape.handles.journal.requests import RequestWriter
 from tape.handles.memory import MemoryWriter
 from tape.handles.messages import MessageWriter
-from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.options import WriteOptions, call_of, public_as
 from tape.handles.recorded import Request, recorded
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
@@ -46,7 +48,7 @@ _ATTEMPTS = 4
 """How often a context is recorded on condition that nobody else wrote, before it is recorded all the same."""
 
 
-@list_options
+@public_as("Tape")
 class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
     """One history, open for reading and writing. Every write is atomic and returns a receipt."""
 
@@ -255,34 +257,37 @@ class Tape(Compactor, MemoryWriter, MessageWriter, RequestWriter):
         strategy: str = "replay",
         on_conflict: str = "fail",
         summary: str | None = None,
-        key: str | None = None,
-        actor: str | None = None,
-        meta: dict[str, Any] | None = None,
-        expected_head: int | None = None,
-        occurred_at: datetime | int | None = None,
-        expected_view: int | None = None,
-        **message: Any,
+        message: MessageLike | None = None,
+        role: str | None = None,
+        content: Any = UNSET,
+        id: str | None = None,
+        name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> MergeReceipt:
         """Merge what is new on a fork of this tape, in one transaction on both.
 
         ``replay`` appends the fork's messages to the active branch and applies its changes of inherited ones.
-        ``squash`` writes one message with ``summary`` (or the fork's last content) and further message fields such as
-        ``role="tool", tool_call_id=…``. ``link`` records only how far the fork may be read from here. With nothing new
-        the last receipt is returned. If both changed the same message, it raises MergeConflict, or does as
-        ``on_conflict`` says.
+        ``squash`` writes one message whose content is ``summary``, or the content of the fork's head. Its other fields
+        are keywords as in ``append``, such as ``role="tool", tool_call_id="c1"``, or those of ``message``, a dict or an
+        object; without a role it is the assistant's. ``link`` records only how far the fork may be read from here.
+        With nothing new the last receipt is returned. If both changed the same message, it raises MergeConflict, or
+        does as ``on_conflict`` says.
         """
-        call = call_of(
-            self._id,
-            key=key,
-            actor=actor,
-            meta=meta,
-            expected_head=expected_head,
-            expected_view=expected_view,
-            occurred_at=occurred_at,
-        )
+        call = call_of(self._id, **options)
+        if message is None:
+            fields = message_fields(role, content, name, tool_calls, tool_call_id)
+        else:
+            whole = given_message(message, role, content, name, tool_calls, tool_call_id)
+            fields = dict(whole) if isinstance(whole, dict) else as_dict(whole, "message")
+        if id is not None:
+            fields["id"] = strict.identifier(id, "id")
         if summary is not None:
-            message["content"] = strict.text(summary, "summary")
-        return self._services.branching.merge(call, call.key, _tape_id(child), strategy, on_conflict, message)
+            if "content" in fields:
+                raise InvalidEntry("summary", "is the content of the message; pass only one of them")
+            fields["content"] = strict.text(summary, "summary")
+        return self._services.branching.merge(call, call.key, _tape_id(child), strategy, on_conflict, fields)
 
     def discard(self, reason: str | None = None, **options: Unpack[WriteOptions]) -> Receipt:
         """Close this fork for good, with a receipt on its parent. A fork that was merged cannot be discarded."""

@@ -13,7 +13,7 @@ from tape.db.engine.transaction import Database
 from tape.db.read.reader import Reader
 from tape.db.record.recorder import Recorder
 from tape.errors import InvalidEntry
-from tape.handles.options import moment_before
+from tape.handles.options import moment_before, public_as
 from tape.handles.services import Services
 from tape.handles.tape import Tape
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Upkeep"]
 
 
+@public_as("Store")
 class Upkeep:
     """The maintenance calls of a store."""
 

@@ -1,8 +1,8 @@
 """OpenAI Agents SDK: a ``Session`` on a tape, with a budget for what the model is shown, and runs that can be paused.
 
-A session is a tape of the same id, and an item is a message whose own ``id`` stays data: the SDK uses ids again. What
-the SDK takes away stays on the tape. A popped item is retracted. A compaction is a branch: what it replaced stays where
-it was, and is found by search.
+A session is a tape of the same id (in the store of an owner, of an id of the owner's own). An item is a message whose
+own ``id`` stays data: the SDK uses ids again. What the SDK takes away stays on the tape. A popped item is retracted. A
+compaction is a branch: what it replaced stays where it was, and is found by search.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agents.memory import OpenAIResponsesCompactionArgs, OpenAIResponsesCompacti
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 import tape
+from tape.integrations.histories import tape_id
 from tape.integrations.opening import Adapter, StoreLike, awaited, awaited_to_end
 
 __all__ = ["TapeSession"]
@@ -57,7 +58,10 @@ class TapeSession(Adapter):
             # A wrong option fails here, not at the end of a run.
             OpenAIResponsesCompactionSession(session_id, self, **compaction)
         super().__init__(store)
-        self._connected.store.tape(session_id)
+        own = self._connected.store
+        self.tape_id = session_id if own.owner is None else tape_id(own, "openai-agents", session_id)
+        """The id of the session's tape. Two owners may have sessions of one id."""
+        own.tape(self.tape_id)
 
     @awaited
     def get_items(self, limit: int | None = None) -> list[Item]:
@@ -83,7 +87,7 @@ class TapeSession(Adapter):
         """Retract the last item and return it, or None if there is none."""
 
         def write(store: tape.Store) -> tape.Message | None:
-            chat = store.tape(self.session_id)
+            chat = store.tape(self.tape_id)
             last = next(iter(chat.messages(limit=1)), None)
             if last is not None:
                 chat.retract(last.id)
@@ -97,7 +101,7 @@ class TapeSession(Adapter):
         """Take all items out of the session, on all branches, and forget the paused run. They stay on the tape."""
 
         def write(store: tape.Store) -> None:
-            chat = store.tape(self.session_id)
+            chat = store.tape(self.tape_id)
             if chat.heads():
                 chat.clear()
             _drop(chat)
@@ -105,7 +109,7 @@ class TapeSession(Adapter):
         self._connected.store.transaction(write)
 
     def _tape(self) -> tape.Tape:
-        return self._connected.store.tape(self.session_id)
+        return self._connected.store.tape(self.tape_id)
 
     # -- compaction
 
@@ -125,11 +129,11 @@ class TapeSession(Adapter):
         self, limit: int, *, prune_prefix: Callable[[Item], bool] | None = None
     ) -> _Suffix:
         """What the SDK asks a session for that can replace its last items in one step."""
-        page = await self._connected.run(lambda store: store.tape(self.session_id).messages(limit=limit))
+        page = await self._connected.run(lambda store: store.tape(self.tape_id).messages(limit=limit))
 
         async def replace_suffix(start: int, output: list[Item]) -> bool:
             replaced = page.items[start:]
-            replacing = partial(_replace, self.session_id, replaced, output, prune_prefix)
+            replacing = partial(_replace, self.tape_id, replaced, output, prune_prefix)
             return bool(replaced) and await self._connected.finish(lambda store: store.transaction(replacing))
 
         return _Suffix([_item(message.data, message.meta) for message in page], not page.truncated, replace_suffix)
@@ -151,13 +155,13 @@ class TapeSession(Adapter):
 
     async def load_run_state(self, agent: Agent[Any], **options: Any) -> RunState[Any] | None:
         """Return the run that was kept, or None; ``options`` are those of ``RunState.from_json``."""
-        kept = await self._connected.run(lambda store: store.tape(self.session_id).state(_RUN))
+        kept = await self._connected.run(lambda store: store.tape(self.tape_id).state(_RUN))
         return None if kept is None else await RunState.from_json(agent, tape.from_strict(kept["state"]), **options)
 
     @awaited_to_end
     def drop_run_state(self) -> bool:
         """Forget the run that was kept. Of several that do so one is told True: that one may resume it."""
-        return self._connected.store.transaction(lambda store: _drop(store.tape(self.session_id)))
+        return self._connected.store.transaction(lambda store: _drop(store.tape(self.tape_id)))
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,10 @@ _log = logging.getLogger(__name__)
 class TapeCompletionHook(Adapter, CompletionHook):
     """Writes what a model was given and what it said to a tape, and puts ``tape:<id>@<seq>`` on the span.
 
-    A conversation with an id is a tape of that id; without one it is found by what it goes on from. A call brings the
-    whole history along: each message of it is written once, and what differs from it becomes a branch. Nothing is ever
-    raised into the program, which waits for the write; what went wrong is logged.
+    A conversation with an id is a tape of that id. Calls without one share a tape with the other calls of their trace
+    and with no others, since histories of different users may begin alike. A call brings the whole history along: each
+    message of it is written once, and what differs from it becomes a branch. Nothing is ever raised into the program,
+    which waits for the write; errors are logged.
 
     ``redact`` takes secrets out of messages, tools and attributes before anything is written, as in ``tape.record``;
     without it credentials are left out.
@@ -135,14 +136,9 @@ class _Call:
             named = (str(self.conversation),)
             # Two owners of stores may have conversations of one id.
             id = tape.as_id(*named, most=200) if store.owner is None else tape_id(store, _AGENT, *named)
-            chat = store.create(id, agent=_AGENT, exists_ok=True, reuse=True)
         else:
-            # Many conversations begin alike. What a model said tells which one this is.
-            said = (id for id, message in reversed(self.inputs) if message["role"] == "assistant")
-            held = next(filter(None, (store.messages_by_id(id, limit=1) for id in said)), None)
-            if held is None:
-                return store.create(f"otel/{self.trace}/{self.span}", agent=_AGENT, reuse=True), 0
-            chat = store.tape(held[0].tape)
+            id = tape_id(store, _AGENT, self.trace)
+        chat = store.create(id, agent=_AGENT, exists_ok=True, reuse=True)
         return chat, next((n for n in range(len(self.inputs), 0, -1) if chat.find(self.inputs[n - 1][0])), 0)
 
 

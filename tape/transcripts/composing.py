@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from tape.core import meta, strict
 from tape.core.entries import payloads
@@ -61,7 +61,7 @@ def compose(step: Step) -> Composed | None:
 def _message(step: Message) -> Composed:
     message, beside = own_id_apart(step)
     options = message_options(step, beside)
-    intent = add_message(message, None, UNSET, options["id"], step.key, None, _no_id)
+    intent = add_message(message, options["id"], step.key, None, _no_id)
     stored_meta = meta.encode(options["meta"], step.at)
     return Composed(step.line, step.key, step.lane, intent, step.parent, options["actor"], stored_meta)
 

@@ -205,8 +205,7 @@ def migrate(
     from tape.db.engine.connect import is_memory
     from tape.db.maintain.inspect import missing_guards
     from tape.db.maintain.repair import restore_guards
-    from tape.db.schema.migrate import KNOWN
-    from tape.db.schema.tables import REVISION
+    from tape.db.schema.tables import KNOWN, REVISION
 
     state = session.usable()
     if is_memory(session.url):

@@ -205,15 +205,10 @@ def merge(
     """Merge the new messages of a fork into its parent. Merging again adds nothing twice."""
     check_choice(strategy, _STRATEGIES, "--strategy")
     check_choice(on_conflict, _SIDES, "--on-conflict")
-    more = json_object(fields, "--fields") or {}
-    clash = sorted({"self", "child", "strategy", "on_conflict", "summary", *_UNKEYED} & more.keys())
-    if clash:
-        hint = f"use --{clash[0].replace('_', '-')}"
-        hint = {"child": "name the fork as FORK", "self": "choose another name"}.get(clash[0], hint)
-        raise Failure(f"--fields: {clash[0]!r} is not a field of the message", hint, USAGE)
+    squashed: dict[str, Any] = {"summary": summary, "message": json_object(fields, "--fields")}
     with session.open() as store:
         receipt = session.find(store, tape_).merge(
-            session.find(store, child), strategy=strategy, on_conflict=on_conflict, summary=summary, **options, **more
+            session.find(store, child), strategy=strategy, on_conflict=on_conflict, **squashed, **options
         )
     if session.out.as_json:
         session.out.json(json_shapes.members(receipt))

@@ -90,8 +90,8 @@ class Revise(Payload):
     supersedes: int
     supersedes_of: str | None = None
     """The ancestor that the superseded body lies in, if it does."""
-    whole: bool = True
-    """False when only new content was given and the rest of the message stays as it was."""
+    fields: list[str] | None = None
+    """The fields that the caller gave when the others stay as they were; None for a whole message."""
     calls: list[str] = []
     hides: list[Place] = []
     shows: list[Reopened] = []
@@ -101,11 +101,11 @@ class Revise(Payload):
     """Whether the message is also found by what is said in the meta of the entry."""
 
     def content(self) -> dict[str, Any]:
-        """Return the new message, or its content if only that was given."""
+        """Return the new message, or the fields that were given."""
         message = decoded(self.message)
-        if self.whole:
+        if self.fields is None:
             return {"kind": self.kind, "id": self.id, "message": apart(message, self.id, "role")}
-        return {"kind": self.kind, "id": self.id, "content": message.get("content")}
+        return {"kind": self.kind, "id": self.id, **{name: message.get(name) for name in self.fields}}
 
     def fold(self, head: Head, seq: int) -> list[Op]:
         """Put the new body in the place of the old one."""

@@ -31,7 +31,9 @@ __all__ = [
     "ReviseMessage",
     "UpsertMessage",
     "add_message",
+    "given_message",
     "matching",
+    "message_fields",
     "message_intents",
     "renew",
     "renewed_id",
@@ -135,21 +137,22 @@ class ReviseMessage(Intent, kw_only=True):
     records = payloads.Revise
 
     id: str
-    message: dict[str, Any] | None
-    new_content: Any = None
+    message: dict[str, Any]
+    """The new message, or only the fields that change."""
+    whole: bool = True
     index_meta: bool = False
 
     def content(self) -> Any:
-        """Return the message or the content as given."""
-        if self.message is None:
-            return {"kind": "revise", "id": self.id, "content": self.new_content}
+        """Return the message or the fields as given."""
+        if not self.whole:
+            return {"kind": "revise", "id": self.id, **self.message}
         return {"kind": "revise", "id": self.id, "message": apart(self.message, self.id, "role")}
 
     def plan(self, head: Head, look: Lookup, previous: Place | None) -> Planned:
         """Find the body that holds, and settle which tool results go and which return with the new one."""
         place, standing = visible_place(look, head, self.id)
         held = look.body(standing.body, standing.of)
-        message = _revised(self.id, held.message, self.message, self.new_content)
+        message = _revised(self.id, held.message, self.message, whole=self.whole)
         raw = strict.encode(message, "message")
         if same(apart(message, self.id), apart(held.message, self.id)):
             raise Unchanged(standing.body, standing.of)
@@ -163,7 +166,7 @@ class ReviseMessage(Intent, kw_only=True):
             placed=standing.placed,
             supersedes=standing.body,
             supersedes_of=standing.of,
-            whole=self.message is not None,
+            fields=None if self.whole else list(self.message),
             calls=calls,
             hides=hides,
             shows=shows,
@@ -207,8 +210,6 @@ class UpsertMessage(AddMessage, kw_only=True):
 
 def add_message(
     message: Any,
-    role: Any,
-    content: Any,
     id: Any,
     key: str | None,
     parent: Any,
@@ -216,13 +217,11 @@ def add_message(
     *,
     field: str = "message",
 ) -> AddMessage:
-    """Return the intent to append what a caller gave: a message, or its role and content.
+    """Return the intent to append a message.
 
     With an ``id`` beside it, whatever ``id`` the message has itself is data. A message without either gets a new one.
     """
-    if type(message) is not dict or role is not None or content is not UNSET:
-        message = _whole(message, role, content, field)
-    raw, message = strict.encoded(message, field)
+    raw, message = strict.encoded(message if isinstance(message, dict) else as_dict(message, field), field)
     role, own_id = message.get("role"), message.get("id") if id is None else id
     if role is not None and type(role) is not str:
         raise InvalidEntry(f"{field}.role", f"must be a string, not {type(role).__name__}")
@@ -252,24 +251,36 @@ def add_message(
     )
 
 
-def _whole(message: Any, role: Any, content: Any, field: str) -> dict[str, Any]:
-    """Return the message that a caller gave whole, or as its role and content."""
+def given_message(message: Any, role: Any, content: Any, name: Any, tool_calls: Any, tool_call_id: Any) -> Any:
+    """Return the message that a caller passed whole, or as keywords."""
+    if message is not None and content is UNSET and role is name is tool_calls is tool_call_id is None:
+        return message
+    fields = message_fields(role, content, name, tool_calls, tool_call_id)
     if message is not None:
-        if role is not None or content is not UNSET:
-            raise InvalidEntry(field, "pass either a message or role= and content=, not both")
-        return message if isinstance(message, dict) else as_dict(message, field)
-    made = {} if role is None else {"role": role}
+        raise InvalidEntry("message", f"pass either a message or {next(iter(fields))}=, not both")
+    if not fields:
+        raise InvalidEntry("message", "pass a message, or its fields such as role= and content=")
+    return fields
+
+
+def message_fields(role: Any, content: Any, name: Any, tool_calls: Any, tool_call_id: Any) -> dict[str, Any]:
+    """Return the fields of a message that a caller passed as keywords. None can be a content, and nothing else."""
+    fields = {} if role is None else {"role": role}
     if content is not UNSET:
-        made["content"] = content
-    if not made:
-        raise InvalidEntry(field, "pass a message, or role= and content=")
-    return made
+        fields["content"] = content
+    if name is not None:
+        fields["name"] = name
+    if tool_calls is not None:
+        fields["tool_calls"] = tool_calls
+    if tool_call_id is not None:
+        fields["tool_call_id"] = tool_call_id
+    return fields
 
 
 def upsert_message(message: Any, id: Any, key: str | None, new_id: Callable[[], str]) -> UpsertMessage:
     """Return the intent to append a message behind the head, or to revise it if it is there."""
-    _, whole = strict.encoded(_whole(message, None, UNSET, "message"), "message")
-    added = add_message(whole, None, UNSET, id, key, HEAD, new_id)
+    _, whole = strict.encoded(message if isinstance(message, dict) else as_dict(message, "message"), "message")
+    added = add_message(whole, id, key, HEAD, new_id)
     return UpsertMessage(**structs.asdict(added), message=dict(whole))
 
 
@@ -295,7 +306,7 @@ def message_intents(
         field = f"messages[{index}]"
         if id is not None:
             id = strict.identifier(id, f"ids[{index}]")
-        intent = add_message(message, None, UNSET, id, None, CHAIN if index else parent, new_id, field=field)
+        intent = add_message(message, id, None, CHAIN if index else parent, new_id, field=field)
         if intent.id in seen:
             why = f"an earlier message of the batch already has the id {intent.id!r}"
             if id is not None:
@@ -336,13 +347,13 @@ def renewed_id(key: str, index: int) -> str:
     return blake2b(ids.batch_key(key, index).encode(), digest_size=16).hexdigest()
 
 
-def _revised(message_id: str, current: dict[str, Any], message: dict[str, Any] | None, content: Any) -> dict[str, Any]:
+def _revised(message_id: str, current: dict[str, Any], message: dict[str, Any], *, whole: bool) -> dict[str, Any]:
     """Return the message after a revision: never another role, nor another id where that is the message's own."""
-    if message is None:
-        return {**current, "content": content}
     role = current.get("role")
     if message.get("role", role) != role:
         raise InvalidEntry("message.role", f"a revision must keep the role {role!r}; append a new message instead")
+    if not whole:
+        return {**current, **message}
     fixed: dict[str, Any] = {}
     if current.get("id") == message_id:
         if message.get("id", message_id) != message_id:

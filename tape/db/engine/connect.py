@@ -111,11 +111,15 @@ def cannot_open(url: sa.URL, error: BaseException | None) -> StoreFailed:
 
 
 def address(url: sa.URL) -> str:
-    """Return the address of a database for messages: a quoted path, or a URL without its passwords."""
+    """Return the address of a database for messages: a quoted path, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return repr(url.database or ":memory:")
     told = {name: value for name, value in url.query.items() if name in ("host", "port", "user", "dbname")}
     return url.set(drivername="postgresql", query=told)._replace(password=None).render_as_string(hide_password=True)
+
+
+_DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
+"""The driver that works for each database."""
 
 
 def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
@@ -137,12 +141,17 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
         else:
             parsed = sa.URL.create("sqlite", database=text)
     backend = parsed.get_backend_name()
-    if backend == "postgresql":
-        return parsed.set(drivername="postgresql+psycopg")
     if backend == "postgres":
         raise InvalidEntry("url", "'postgres' is not supported; write it as postgresql://")
-    if backend != "sqlite":
+    if backend not in _DRIVERS:
         raise InvalidEntry("url", f"{backend!r} is not supported; use SQLite or PostgreSQL")
+    driver = f"{backend}+{_DRIVERS[backend]}"
+    if parsed.drivername not in (backend, driver):
+        # Another driver may be another database, or reach the server in another way.
+        why = f"the driver of {parsed.drivername!r} is not supported; write {backend}:// or {driver}://"
+        raise InvalidEntry("url", why)
+    if backend == "postgresql":
+        return parsed.set(drivername=driver)
     if parsed.query:
         # Taken silently, a mode or a cache that was asked for would not hold.
         raise InvalidEntry(
@@ -157,7 +166,7 @@ def parse_url(url: str | os.PathLike[str] | sa.URL) -> sa.URL:
         raise InvalidEntry("url", "the path must not contain lone surrogates") from error
     if "\0" in path:
         raise InvalidEntry("url", "the path must not contain NUL")
-    return parsed.set(drivername="sqlite+pysqlite")
+    return parsed.set(drivername=driver)
 
 
 def schema_name(schema: Any) -> str:

@@ -18,7 +18,7 @@ from tape.db.engine.connect import (
     session_settings,
     sqlite_engine,
 )
-from tape.db.engine.failures import Again, Lost, Undone
+from tape.db.engine.failures import Again, Broken, Lost, Undone
 from tape.db.engine.postgres.database import PostgresDatabase, ReadOnlyPostgres
 from tape.db.engine.postgres.errors import postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
@@ -148,6 +148,8 @@ class Bound(_Guest):
             cause = getattr(error, "orig", None)
             error = cause if isinstance(cause, Exception) else StoreFailed(str(error))
         told = postgres_error(error, 0) if self.postgres else sqlite_error(error, 0)
+        if isinstance(told, Broken):
+            return self.parent.outdated(told)
         # The caller owns the transaction, so the caller decides whether to run it again.
         return StoreFailed(str(error)) if isinstance(told, Lost | Again | Undone) else told
 

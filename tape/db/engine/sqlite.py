@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import sqlite3
 import threading
@@ -245,6 +246,8 @@ class SqliteDatabase(Database):
                     # Kept, it would hold the write lock of the file from now on.
                     self._drop_writer()
             told = sqlite_error(error, self.timeout)
+            if isinstance(told, Broken):
+                raise self.outdated(told) from error
             if again is not None and isinstance(told, Collision) and self._writer is not None:
                 return self._run(connection, transaction, again)
             if told is not error:
@@ -316,7 +319,8 @@ class SqliteDatabase(Database):
                 cursor.execute("BEGIN")
             return work(Transaction(cursor, self.statements, postgres=False))
         except sqlite3.Error as error:
-            raise sqlite_error(error, self.timeout) from error
+            told = sqlite_error(error, self.timeout)
+            raise (self.outdated(told) if isinstance(told, Broken) else told) from error
         finally:
             cursor.close()
             if driver.in_transaction and not joins:
@@ -434,6 +438,9 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, file: str | os
         raise
 
 
+_MISSING = re.compile(r"^no such (table|column)|^table \w+ has no column named|^table \w+ has \d+ columns but")
+
+
 def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
     """Return what an error of SQLite means."""
     if not isinstance(error, sqlite3.Error):
@@ -445,7 +452,7 @@ def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
         return StoreBusy(waited)
     if code & 0xFF == sqlite3.SQLITE_READONLY:
         return ReadOnly(f"SQLite can only read the file: {error}")
-    # A missing table has no code of its own, so that here the text has to tell.
-    if code & 0xFF == sqlite3.SQLITE_CORRUPT or str(error).startswith("no such table"):
+    # A missing table or column has no code of its own, so that here the text has to tell.
+    if code & 0xFF == sqlite3.SQLITE_CORRUPT or _MISSING.search(str(error)):
         return Broken(f"SQLite failed: {error}", spoilt=code & 0xFF == sqlite3.SQLITE_CORRUPT)
     return StoreFailed(f"SQLite failed: {error}")

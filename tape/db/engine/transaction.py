@@ -20,15 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from tape.db.engine.failures import Again, Lost, Undone
+from tape.db.engine.failures import Again, Broken, Lost, Undone
 from tape.db.engine.postgres import citus
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
-from tape.db.schema.tables import HOME, PREFIX, Tables
+from tape.db.schema.found import check_revision, found_version
+from tape.db.schema.tables import HOME, KNOWN, PREFIX, Tables
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import Insert
 from tape.db.sql.rows.feed import Snapshot
-from tape.errors import ReadOnly, StoreFailed
+from tape.errors import ReadOnly, SchemaTooNew, SchemaTooOld, StoreFailed, TapeError
 
 __all__ = ["Database", "Transaction", "Unit", "Wrote", "inherited_connections", "lock_key"]
 
@@ -134,6 +135,13 @@ class Transaction:
         """Run a query and return the first column of its first row, or None when there is no row."""
         row = self.one(statement, params)
         return None if row is None else next(iter(row))
+
+    def check_revision(self) -> None:
+        """Raise SchemaTooNew when another process has migrated the database.
+
+        Ask after a write: from then on a migration waits until this transaction ends.
+        """
+        check_revision(self.value(self.statements.revision, ()))
 
     def now(self, clock: Callable[[], int]) -> int:
         """Return the time in microseconds since 1970 by the database's clock, which is one for all machines.
@@ -369,6 +377,20 @@ class Database(ABC):
     @abstractmethod
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` against one unchanging state of the database."""
+
+    def outdated(self, told: Broken) -> TapeError:
+        """Return why a table or column is missing: SchemaTooNew if another process has migrated the database."""
+        if not told.spoilt:
+            try:
+                revision = self.read(lambda tx: found_version(tx.execute, self.tables, KNOWN))
+                if revision is not None:
+                    check_revision(revision)
+            except (SchemaTooNew, SchemaTooOld) as error:
+                return error
+            except TapeError:
+                # The first error says more.
+                return told
+        return told
 
     def check_writable(self) -> None:
         """Raise ReadOnly for a store that is only to be read."""

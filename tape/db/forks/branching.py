@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from msgspec import UNSET
-
 from tape.core import meta
 from tape.core.entries import ids, payloads
 from tape.core.entries.payloads import ROOT, ForkPoint, Place
@@ -238,7 +236,7 @@ class Branching:
         """Merge what is new on the fork ``child`` into its parent ``call.tape``."""
         divergence.check(strategy, on_conflict)
         if fields and strategy != "squash":
-            raise InvalidEntry("summary", f"message fields are only for strategy='squash', not {strategy!r}")
+            raise InvalidEntry("summary", f"a message is only for strategy='squash', not {strategy!r}")
         return self._recorder.several(
             [call.tape, child],
             key or child,
@@ -371,6 +369,7 @@ class Branching:
             )
             changed.update(dict.fromkeys(named))
         for change in plan.revise:
+            assert change.theirs is not None, "a message that the child retracted is not revised"
             # A revision from before the last merge may have been copied then, under this very key.
             key = (
                 ids.copy_key(child, change.written)
@@ -447,7 +446,7 @@ class Branching:
             if last is None:
                 raise InvalidEntry("summary", "the fork has no message to take the content from; pass summary=")
             message["content"] = last.get("content")
-        add = add_message(message, None, UNSET, None, None, HEAD, self._recorder.shared.new_id)
+        add = add_message(message, None, None, HEAD, self._recorder.shared.new_id)
         add.key, add.source = Key(ids.squash_key(child, merge.seq), GIVEN), (child, merge.seq)
         try:
             parent.record(add)

@@ -20,8 +20,8 @@ from tape.db.engine.transaction import Database
 from tape.db.feed.position import join_position
 from tape.db.schema.found import foreign, found_version
 from tape.db.schema.guards import guards
-from tape.db.schema.migrate import KNOWN, schema_version
-from tape.db.schema.tables import PREFIX, REVISION
+from tape.db.schema.migrate import schema_version
+from tape.db.schema.tables import KNOWN, PREFIX, REVISION
 from tape.errors import StoreFailed, TablesTaken
 
 __all__ = ["Oldest", "StoreState", "feed_now", "integrity", "look", "missing_guards", "oldest_transaction", "wal_size"]

@@ -100,6 +100,7 @@ def _replace(tx: Transaction, tape: StoredTape, view: View) -> None:
     values = head_values(view.head, tape.ancestry)
     if not tx.run(sql.set_head, (*values, tape.number)):
         tx.run(sql.create_head, (tape.number, *values))
+    tx.check_revision()
     set_status(tx, tape.number, view.head)
     set_name(tx, tape.number, view.name)
     set_redirect(tx, tape.number, view.redirect)

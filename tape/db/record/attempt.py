@@ -207,6 +207,7 @@ class _Group:
         database.point("head")
         heads = [writing.head_row() for writing in writings]
         if tx.many(sql.move_head, heads) != len(heads):
+            tx.check_revision()
             raise Stale
 
     def keep(self) -> None:

@@ -27,7 +27,7 @@ from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.record.attempt import Task, alone, together
 from tape.db.record.in_order import in_order
 from tape.db.record.writing import Call, Shared, Writing, load
-from tape.errors import CommitUnknown, Corrupt, StoreBusy, StoreFailed, TapeError, TapeNotFound
+from tape.errors import CommitUnknown, Corrupt, SchemaTooNew, StoreBusy, StoreFailed, TapeError, TapeNotFound
 
 __all__ = ["Opener", "Recorder", "record_all"]
 
@@ -135,7 +135,7 @@ class Recorder:
                 task.lost += 1
                 if task.lost > 2:
                     raise CommitUnknown(tapes[0], task.key) from error
-            except (StoreFailed, StoreBusy) as error:
+            except (StoreFailed, StoreBusy, SchemaTooNew) as error:
                 # True of this attempt only: an earlier one may have been recorded.
                 if task.lost:
                     raise CommitUnknown(tapes[0], task.key) from error

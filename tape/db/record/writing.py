@@ -417,6 +417,7 @@ class Writing:
             self._entries, self._ops = [], []
             moved = tx.append(inserts(tx, len(entries[0])), entries, opens, rows, self.head_row())
         if moved != 1:
+            tx.check_revision()
             raise Stale
         self._was = self.head.hash
 

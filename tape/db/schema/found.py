@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from tape.core.amounts import count
 from tape.db.schema.guards import in_schema
-from tape.db.schema.tables import PREFIX, Tables
-from tape.errors import TablesTaken
+from tape.db.schema.tables import KNOWN, PREFIX, REVISION, Tables
+from tape.errors import SchemaTooNew, SchemaTooOld, TablesTaken
 
-__all__ = ["Run", "foreign", "found_home", "found_version", "is_sharded", "taken_names"]
+__all__ = ["Run", "check_revision", "foreign", "found_home", "found_version", "is_sharded", "taken_names"]
 
 Run = Callable[[str, tuple[Any, ...]], Any]
 """Runs a statement with its parameters and returns what can be fetched from."""
@@ -47,6 +47,12 @@ def found_version(run: Run, tables: Tables, known: tuple[str, ...]) -> str | Non
     if revision is not None and revision not in known and not columns:
         raise TablesTaken([version], schemas=tables.postgres)
     return revision
+
+
+def check_revision(revision: str) -> None:
+    """Raise SchemaTooNew or SchemaTooOld if the database is not, or no longer, at the revision of this release."""
+    if revision != REVISION:
+        raise (SchemaTooOld if revision in KNOWN else SchemaTooNew)(revision, REVISION)
 
 
 def _columns(run: Run, tables: Tables, name: str) -> set[str]:

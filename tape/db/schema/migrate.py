@@ -3,6 +3,9 @@
 The version is compared with a constant first; Alembic, whose import alone takes longer than opening a store, is
 loaded only for a database that is behind. Creation and upgrade run in one transaction under a lock that every
 opener takes, and look again once they hold it: of any number of simultaneous openers one does the work.
+
+A process of an older release may have the store open meanwhile. Each of its writes moves a head on condition that the
+revision is its own (``Heads.move_head``), and an upgrade keeps heads from moving until it is committed.
 """
 
 from __future__ import annotations
@@ -23,14 +26,11 @@ from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
 from tape.db.engine.transaction import Database, lock_key
 from tape.db.schema.found import Run, foreign, found_version, is_sharded, taken_names
-from tape.db.schema.guards import guards, renamed, run_ddl
-from tape.db.schema.tables import PREFIX, REVISION, Tables
+from tape.db.schema.guards import guards, in_schema, renamed, run_ddl
+from tape.db.schema.tables import KNOWN, PREFIX, REVISION, Tables
 from tape.errors import NotAStore, ReadOnly, SchemaTooNew, SchemaTooOld, StoreBusy, StoreFailed, TablesTaken
 
 __all__ = ["allow_guards", "begin_changing", "migrate", "require", "schema_version", "scripts"]
-
-KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
-"""Every revision this release can upgrade from, oldest first."""
 
 LOCK = lock_key("\0schema")
 """Held by who changes the tables of a store; one for all stores of a PostgreSQL database."""
@@ -214,6 +214,9 @@ def upgrade(connection: sa.Connection, schema: str | None, to: str, prefix: str 
         return renamed(statement, prefix), parameters
 
     allow_guards(connection, schema)
+    heads = f"{in_schema(schema)}{renamed('tape_heads', prefix)}"
+    if connection.dialect.name == "postgresql" and connection.scalar(sa.select(sa.func.to_regclass(heads))) is not None:
+        run_ddl(connection, f"LOCK TABLE {heads} IN EXCLUSIVE MODE")
     event.listen(connection, "before_cursor_execute", rename, retval=True)
     try:
         command.upgrade(config, to)

@@ -21,10 +21,12 @@ from sqlalchemy.schema import SchemaItem
 from tape.core.entries.payloads import KINDS
 from tape.db.schema.lazy import HOME, PREFIX, Named, rowid_table, table
 
-__all__ = ["HOME", "PREFIX", "REVISION", "Tables"]
+__all__ = ["HOME", "KNOWN", "PREFIX", "REVISION", "Tables"]
 
-REVISION = "0012"
-"""The Alembic revision that these tables are at."""
+KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
+"""Every Alembic revision that this release can upgrade from, oldest first."""
+REVISION = KNOWN[-1]
+"""The revision that these tables are at."""
 
 # SQLite numbers rows only in a column that is exactly INTEGER; everything else is 64 bits on both engines.
 _BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

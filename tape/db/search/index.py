@@ -159,6 +159,7 @@ class Index:
         else:
             tx.many(self._sql.insert_text, [(text.position, *text[2:8], text.xid, text.words) for text in ready])
         tx.run(self._sql.put_consumer, ("", _NAME, last.xid, last.position, tokenizer.VERSION))
+        tx.check_revision()
         return True
 
     def remake(self, *, spoilt: bool = False, patience: float | None = None) -> None:
@@ -181,6 +182,8 @@ class Index:
 
     def _remake(self, tx: Transaction, *, spoilt: bool = False) -> None:
         known = tx.one(self._sql.consumer, ("", _NAME)) is not None
+        # The tables of a newer release may be others than would be made here.
+        tx.check_revision()
         if not tx.run(self._sql.drop_consumer, ("", _NAME)) and known:
             # Row-level security: its own rows this role could delete, but not what says that they are there.
             raise Denied("the search index is shared by all owners, and this role may not rebuild it")

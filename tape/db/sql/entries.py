@@ -268,8 +268,7 @@ class Entries(Heads, Lineages):
         moved = (
             sa.update(t.heads)
             .where(
-                t.heads.c.tape_id == param("of"),
-                t.heads.c.hash == param("was"),
+                *self._stands(param("of"), param("was")),
                 sa.select(sa.func.count()).select_from(lock).scalar_subquery() == sa.literal_column("1"),
                 *(() if unless is None else (sa.not_(unless),)),
             )
@@ -311,7 +310,7 @@ class Entries(Heads, Lineages):
         running: sa.ColumnClause[str] = sa.literal_column(SINCE)
         same = (h.c.xid <= self._drawn_xid(), running == sa.cast(param("since"), sa.Text))
         values = {name: param(f"new_{name}") for name in HEAD_COLUMNS} | {"xid": self._drawn_xid()}
-        expected = (h.c.tape_id == param("of"), h.c.hash == param("was"))
+        expected = self._stands(param("of"), param("was"))
         return sa.update(h).where(*expected, *same, *unless).values(values).returning(h.c.seq)
 
     @derived

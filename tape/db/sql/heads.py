@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tape.core.view.slots import BLOCKS_AND_PROMPT
+from tape.db.schema.tables import REVISION
 from tape.db.sql.compiler import ZERO, Param, derived, only_first, query, statement
 from tape.db.sql.feeds import Feeds
 from tape.db.sql.rows.tapes import HEAD_COLUMNS, TAPE_COLUMNS, ChildRow, ForkRow, HeadRow, InfoRow, TapeRow
@@ -25,7 +26,7 @@ class Heads(Feeds):
         t = self.tables
         return sa.join(t.tapes, t.heads, t.heads.c.tape_id == t.tapes.c.id)
 
-    @query(HeadRow)
+    @query(HeadRow.checked)
     def head(self, tape: Param) -> Any:
         """The tape's number, owner, status and head, and its lineage if it is a fork, in one row."""
         t = self.tables
@@ -43,6 +44,7 @@ class Heads(Feeds):
                 sa.exists().where(t.anchors.c.tape_id == c.id),
                 sa.exists().where(slots.tape_id == c.id, slots.slot >= low, slots.slot < high),
                 sa.exists().where(t.compactions.c.tape_id == c.id),
+                sa.select(t.version.c.version_num).scalar_subquery(),
                 *(t.heads.c[name] for name in HEAD_COLUMNS),
             )
             # One more row if the tape is a fork; it never changes but for its state.
@@ -132,11 +134,19 @@ class Heads(Feeds):
             values["xid"] = sa.func.greatest(self.tables.heads.c.xid, self._own_xid())
         return values
 
+    def _stands(self, of: Param, was: Param) -> tuple[Any, ...]:
+        """Whether a head is the expected one, and no other process has migrated the database.
+
+        Heads are compared by hash: after a restored backup the same seq can be another entry's.
+        """
+        h, version = self.tables.heads.c, self.tables.version.c.version_num
+        own: sa.ColumnClause[str] = sa.literal_column(f"'{REVISION}'")
+        return h.tape_id == of, h.hash == was, sa.exists(sa.select(version).where(version == own))
+
     @query(columns=_NEW_HEAD)
     def move_head(self, new: dict[str, Param], of: Param, was: Param) -> Any:
-        """The head after an append. Compared by hash: after a restored backup the same seq can be another entry's."""
-        h = self.tables.heads.c
-        return sa.update(self.tables.heads).where(h.tape_id == of, h.hash == was).values(self._head_values(new))
+        """The head after an append, if it was the expected one."""
+        return sa.update(self.tables.heads).where(*self._stands(of, was)).values(self._head_values(new))
 
     @query(columns=_NEW_HEAD)
     def set_head(self, new: dict[str, Param], of: Param) -> Any:

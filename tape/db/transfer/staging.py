@@ -182,6 +182,7 @@ class _Arrival(Copy):
         tx.run(self.tx.statements.drop_arrivals, (number,))
         # Once more, behind the entries: on PostgreSQL the row notes the transaction that wrote them.
         tx.run(self.tx.statements.set_head, (*values, number))
+        tx.check_revision()
         tx.run(self.tx.statements.insert_import, (number, head.seq))
 
     def _above(self, tape: str) -> Above | None:

@@ -15,7 +15,7 @@ from tape.errors import InvalidEntry, LeaseHeld, RequestClosed
 from tape.handles import recorded as writes
 from tape.handles.journal.leases import Lease, take_lease
 from tape.handles.journal.waiting import Waiting, wait_for
-from tape.handles.options import WriteOptions, call_of, list_options
+from tape.handles.options import WriteOptions, call_of, public_as
 from tape.handles.recorded import recorded
 from tape.handles.services import Services
 from tape.handles.snapshot import Snapshot
@@ -25,7 +25,7 @@ __all__ = ["RequestLister", "RequestWriter"]
 STATUSES = ("pending", "expired")
 
 
-@list_options
+@public_as("Tape")
 class RequestWriter(Snapshot):
     """The requests and leases of a tape."""
 
@@ -131,6 +131,7 @@ class RequestWriter(Snapshot):
         return Waiting(take, lambda outcome: isinstance(outcome, Lease), wait)
 
 
+@public_as("Store")
 class RequestLister:
     """The listing of requests on the tapes of a store."""
 

@@ -1,30 +1,21 @@
-"""httpx: transports whose requests are recorded by a run, or answered from its recording.
+"""httpx and httpx2: transports whose requests are recorded by a run, or answered from its recording.
 
-``tape.integrations.httpx.httpx2`` has the same for ``httpx2``.
+``tape.integrations.httpx.httpx2`` has the same for ``httpx2``. Neither module needs the other's library.
 """
 
 from __future__ import annotations
 
-import httpx
+from typing import TYPE_CHECKING, Any
 
-from tape.integrations.httpx.transport import AsyncExchanges, Exchanges
+if TYPE_CHECKING:
+    from tape.integrations.httpx.httpx import AsyncTapeTransport, TapeTransport
 
 __all__ = ["AsyncTapeTransport", "TapeTransport"]
 
 
-class TapeTransport(Exchanges, httpx.BaseTransport):
-    """A transport behind a run: ``httpx.Client(transport=TapeTransport(run, httpx.HTTPTransport()))``.
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tape.integrations.httpx import httpx
 
-    Method, URL and body are compared and recorded, the answer with its status, headers and body. Headers of requests
-    are neither. Cookies, headers and fields that hold credentials, user-info and key parameters of URLs, and known
-    tokens are left out; ``redact`` says otherwise, or None for nothing. The program itself gets the whole answer while
-    it is recorded. In a replay the inner transport is never used; None will do.
-    """
-
-    response = httpx.Response
-
-
-class AsyncTapeTransport(AsyncExchanges, httpx.AsyncBaseTransport):
-    """The same for an ``httpx.AsyncClient``; see ``TapeTransport``."""
-
-    response = httpx.Response
+    return getattr(httpx, name)

@@ -9,6 +9,8 @@ They are events. Each is found by its name or its key, so that nothing is ever f
     Writes that wait for the next checkpoint, one event per call; or the checkpoint, put once more under its id.
 ``langgraph.namespace``, ``langgraph.hidden``
     A namespace besides the root; checkpoints that were deleted, and stay on the tape.
+``langgraph.thread``
+    The id of the thread, where it is not that of the tape.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import tape
 __all__ = ["LABEL", "Record", "Thread"]
 
 LABEL = "langgraph"
-_NAMESPACE, _HIDDEN = "langgraph.namespace", "langgraph.hidden"
+_NAMESPACE, _HIDDEN, _THREAD = "langgraph.namespace", "langgraph.hidden", "langgraph.thread"
 _LONGEST = 200
 
 
@@ -52,8 +54,17 @@ class Record(Struct):
 class Thread:
     """The tape of one thread."""
 
-    def __init__(self, chat: tape.Tape) -> None:
+    def __init__(self, chat: tape.Tape, id: str | None = None) -> None:
         self.chat = chat
+        self._id = id
+
+    @property
+    def id(self) -> str:
+        """The thread's id."""
+        if self._id is None:
+            held = next(self._events(_THREAD, reverse=True, limit=1), None)
+            self._id = self.chat.id if held is None else str(held.data["thread"])
+        return self._id
 
     def newest(self, ns: str) -> Record | None:
         """Return the newest event of a namespace."""
@@ -130,7 +141,13 @@ class Thread:
         if ns:
             self.chat.event(_NAMESPACE, {"ns": ns}, key=tape.as_id(f"{_NAMESPACE}:{ns}", most=_LONGEST))
         else:
-            self.chat.label(LABEL)
+            self.show()
+
+    def show(self) -> None:
+        """Let the thread be listed, under its own id."""
+        self.chat.label(LABEL)
+        if self.id != self.chat.id:
+            self.chat.event(_THREAD, {"thread": self.id})
 
     def put(self, ns: str, data: dict[str, Any]) -> None:
         """Record a checkpoint; one whose id is taken is put once more."""

@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, get_checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import tape
+from tape.integrations.histories import tape_id
 from tape.integrations.langgraph.channels import Channels, conversation, pack, prepared, unpack
 from tape.integrations.langgraph.records import LABEL, Record, Thread
 from tape.integrations.opening import Adapter, Connected, StoreLike, awaited
@@ -30,8 +31,9 @@ _PAGE = 16
 class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
     """Keeps the checkpoints of graphs on tapes; for sync and async graphs alike.
 
-    ``store`` is a ``tape.Store``, a ``tape.AsyncStore`` or a URL. The tape of a thread has the thread's id, and the
-    messages of the graph are its messages. Calls raise the errors of the store.
+    ``store`` is a ``tape.Store``, a ``tape.AsyncStore`` or a URL. The tape of a thread has the thread's id
+    (in the store of an owner, an id of the owner's own), and the messages of the graph are its messages. Calls raise
+    the errors of the store.
     """
 
     def __init__(self, store: StoreLike, *, serde: SerializerProtocol | None = None) -> None:
@@ -111,14 +113,14 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         if any(said.get(name) != value for name, value in (metadata or {}).items()):
             return None
         values = {name: channels.value(record, name) for name in data["channels"]}
-        thread_id, parent = data.get("thread", thread.chat.id), data.get("parent")
+        parent = data.get("parent")
         checkpoint: Checkpoint = unpack(data["checkpoint"], self.serde)
         checkpoint |= {"id": record.id, "channel_values": values}
         return CheckpointTuple(
-            config or _config(thread_id, record.ns, record.id),
+            config or _config(thread.id, record.ns, record.id),
             checkpoint,
             said,
-            _config(thread_id, record.ns, parent) if parent else None,
+            _config(thread.id, record.ns, parent) if parent else None,
             [(task, name, unpack(value, self.serde)) for task, name, value in writes],
         )
 
@@ -133,18 +135,16 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         another one is the latest by now. One that goes on from a checkpoint asked for by its id is a branch.
         """
         thread, ns, parent = self._place(config)
-        thread_id = str(config["configurable"]["thread_id"])
         said = base.get_checkpoint_metadata(config, metadata)
         rest = {name: value for name, value in checkpoint.items() if name not in ("id", "channel_values")}
         data = {"id": checkpoint["id"], "metadata": pack(said, self.serde), "checkpoint": pack(rest, self.serde)}
         data |= {"parent": parent} if parent else {}
-        data |= {"thread": thread_id} if thread_id != thread.chat.id else {}
         values = checkpoint["channel_values"].items()
         ready = {name: prepared(value, self.serde) for name, value in values if name in new_versions}
         awaits = not ns and said.get("source") != "fork" and (thread.chat.id, parent) in self._handed
 
         def write(store: tape.Store) -> None:
-            here = Thread(store.tape(thread.chat.id))
+            here = Thread(store.tape(thread.chat.id), thread.id)
             newest = here.newest(ns)
             before = newest if newest and parent and newest.data.get("id") == parent else None
             before = here.find(ns, parent) if before is None and parent else before
@@ -159,7 +159,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         self._connected.store.transaction(write)
         if not ns:
             self._hand_out(thread, checkpoint["id"])
-        return _config(thread_id, ns, checkpoint["id"])
+        return _config(thread.id, ns, checkpoint["id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -170,23 +170,28 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         try:
             thread.put_writes(ns, str(id), task_id, task_path, rows)
         except tape.TapeNotFound:
-            self._connected.store.transaction(lambda store: Thread(store.tape(thread.chat.id)).begin(store, ""))
+
+            def begin(store: tape.Store) -> None:
+                Thread(store.tape(thread.chat.id), thread.id).begin(store, "")
+
+            self._connected.store.transaction(begin)
             thread.put_writes(ns, str(id), task_id, task_path, rows)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a thread that has all checkpoints of another: a fork of its tape. Raises TapeExists if it is there."""
-        source, target = _tape_id(source_thread_id), _tape_id(target_thread_id)
+        source, target = (_tape_id(self._connected.store, id) for id in (source_thread_id, target_thread_id))
 
         def copy(store: tape.Store) -> None:
             if store.tape(target).info().head:
                 raise tape.TapeExists(target)
-            store.get(source).fork(target).label(LABEL)
+            Thread(store.get(source).fork(target), str(target_thread_id)).show()
 
         self._connected.store.transaction(copy)
 
     def delete_thread(self, thread_id: str) -> None:
         """Purge the tape of a thread. While a copy of it is there, its checkpoints are hidden and its bytes stay."""
-        store, id = self._connected.store, _tape_id(thread_id)
+        store = self._connected.store
+        id = _tape_id(store, thread_id)
         try:
             store.purge(id)
         except tape.TapeNotFound:
@@ -212,7 +217,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                self._hide(_tape_id(thread_id), keep=1)
+                self._hide(_tape_id(self._connected.store, thread_id), keep=1)
 
     def _hide(self, id: str, chosen: Callable[[Record], bool] = bool, keep: int = 0) -> None:
         def hide(store: tape.Store) -> None:
@@ -227,8 +232,8 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
 
     def _place(self, config: RunnableConfig) -> tuple[Thread, str, str | None]:
         """Return the thread, the namespace and the checkpoint that a config names."""
-        named = config["configurable"]
-        thread = Thread(self._connected.store.tape(_tape_id(named["thread_id"])))
+        named, store = config["configurable"], self._connected.store
+        thread = Thread(store.tape(_tape_id(store, named["thread_id"])), str(named["thread_id"]))
         return thread, named.get("checkpoint_ns", ""), get_checkpoint_id(config) or None
 
     def _threads(self) -> Iterator[Thread]:
@@ -261,8 +266,9 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
                 yield each
 
 
-def _tape_id(thread_id: str) -> str:
-    return tape.as_id(str(thread_id))
+def _tape_id(store: tape.Store, thread_id: str) -> str:
+    """Return the id of a thread's tape. Two owners may have threads of one id."""
+    return tape.as_id(str(thread_id)) if store.owner is None else tape_id(store, LABEL, str(thread_id))
 
 
 def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:

@@ -13,6 +13,7 @@ from langgraph.store import base
 from langgraph.store.base.embed import get_text_at_path
 
 import tape
+from tape.integrations.histories import tape_id
 from tape.integrations.opening import Adapter, awaited
 
 __all__ = ["TapeStore"]
@@ -87,7 +88,8 @@ class TapeStore(Adapter, base.BaseStore):
 def _tape(store: tape.Store, namespace: tuple[str, ...]) -> tape.Tape:
     has_dot = any("." in part for part in namespace)
     text = msgspec.json.encode(namespace).decode() if has_dot else ".".join(namespace)
-    return store.tape(tape.as_id(f"{_LABEL}:{text}"))
+    # Two owners may have namespaces of one name.
+    return store.tape(tape.as_id(f"{_LABEL}:{text}") if store.owner is None else tape_id(store, _LABEL, text))
 
 
 def _id(key: str) -> str:

@@ -12,6 +12,7 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 from starlette.datastructures import Headers, MutableHeaders
 
 import tape
+from tape.integrations.histories import tape_id
 from tape.integrations.opening import Adapter, StoreLike
 
 __all__ = ["TapeEventStore"]
@@ -29,12 +30,13 @@ class TapeEventStore(Adapter, EventStore):
     """The events of an MCP server's streams on a tape, so that a client that was cut off gets what it missed.
 
     ``app = events.scoped(server.streamable_http_app(event_store=events))``: a server gives the streams of each session
-    the same ids, and this keeps them apart. Without it the store is good for one session.
+    the same ids, and this keeps them apart. Without it the store is good for one session. Without a ``tape`` the events
+    are on ``mcp/events``, or on a tape of the store's owner.
     """
 
-    def __init__(self, store: StoreLike, tape: str = "mcp/events") -> None:
+    def __init__(self, store: StoreLike, tape: str | None = None) -> None:
         super().__init__(store)
-        self._tape = tape
+        self._tape = tape_id(self._connected.store, "mcp", "events") if tape is None else tape
         self._scopes: OrderedDict[str, str] = OrderedDict()
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:

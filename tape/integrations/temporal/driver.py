@@ -26,18 +26,20 @@ from temporalio.converter import (
 
 import tape
 from tape import Corrupt, Store, Tape
+from tape.integrations.histories import tape_id
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["TapeStorageDriver"]
 
+_FRAMEWORK = "temporal"
 _PAYLOAD = "temporal.payload"
 
 
 class TapeStorageDriver(StorageDriver):
     """Payloads of workflows on tapes: ``ExternalStorage(drivers=[TapeStorageDriver("agent.db")])``.
 
-    ``store`` is a Store, an AsyncStore or a URL. Each workflow has a tape, ``temporal/<namespace>/<workflow>``. What is
-    retrieved is checked: bytes that are not those that were stored raise Corrupt.
+    ``store`` is a Store, an AsyncStore or a URL. Each workflow has a tape, ``as_id("temporal", namespace, workflow)``.
+    Retrieved bytes are checked: Corrupt if they are not those that were stored.
     """
 
     def __init__(self, store: StoreLike, *, name: str = "tape") -> None:
@@ -54,9 +56,9 @@ class TapeStorageDriver(StorageDriver):
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Keep payloads on the tape of their workflow and return a pointer for each."""
-        where = tape_of(context.target)
 
         def keep(store: Store) -> list[StorageDriverClaim]:
+            where = tape_of(store, context.target)
             return [StorageDriverClaim(_keep(store, where, payload)) for payload in payloads]
 
         return await self._store.run(keep)
@@ -72,12 +74,12 @@ class TapeStorageDriver(StorageDriver):
         return await self._store.run(find)
 
 
-def tape_of(target: Any) -> str:
-    """Return the id of the tape of a workflow, or of an activity by itself."""
+def tape_of(store: Store, target: Any) -> str:
+    """Return the id of the tape of a workflow, or of an activity by itself. No two of them share one."""
     if target is None:
-        return "temporal"
-    kind = "" if isinstance(target, StorageDriverWorkflowInfo) else "activity/"
-    return f"temporal/{target.namespace}/{kind}{target.id or '-'}"[:255]
+        return tape_id(store, _FRAMEWORK)
+    kind = () if isinstance(target, StorageDriverWorkflowInfo) else ("activity",)
+    return tape_id(store, _FRAMEWORK, target.namespace, *kind, target.id or "")
 
 
 def _keep(store: Store, where: str, payload: Payload) -> dict[str, str]:

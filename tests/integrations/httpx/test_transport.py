@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,14 @@ def test_a_program_may_ask_for_everything(quick: Backend, library: Any, tapes: A
         assert [content for content, _ in recorded] == bodies
         assert recorded[0][1] == ["a=1", "a=1"]
         assert "https://u:p@api.example/0?key=k1" in str([entry.payload for entry in chat.entries()])
+
+
+@pytest.mark.parametrize(("module", "other"), [("httpx.httpx2", "httpx"), ("httpx", "httpx2")])
+def test_one_library_is_enough(module: str, other: str) -> None:
+    """Each module works where the other library is not installed."""
+    program = f"import sys; sys.modules[{other!r}] = None; from tape.integrations.{module} import TapeTransport"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_section_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

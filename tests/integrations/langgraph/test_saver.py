@@ -310,6 +310,35 @@ class TestThreads:
             assert held.checkpoint["channel_values"]["n"] == [thread, ns]
             assert held.config["configurable"] == {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": "i" * 300}
 
+    def test_two_owners_have_threads_of_one_id(self, store: tape.Store) -> None:
+        """Each sees, lists, copies and deletes its own; a copy is known by its own id."""
+        savers = {owner: TapeSaver(store.scoped(owner)) for owner in ("ann", "bob")}
+        for owner, saver in savers.items():
+            config = put(saver, {"messages": talk(owner)})
+            put(saver, {"messages": talk(owner, "more")}, config)
+            assert values(saver, THREAD)["messages"][0].content == owner
+            saver.copy_thread("chat", "copy")
+        for saver in savers.values():
+            listed = [each.config["configurable"]["thread_id"] for each in saver.list(None)]
+            assert sorted(listed) == ["chat", "chat", "copy", "copy"]
+            configs = [each for each in saver.list({"configurable": {"thread_id": "copy"}}) if each.parent_config]
+            assert [each.parent_config["configurable"]["thread_id"] for each in configs if each.parent_config] == [
+                "copy"
+            ]
+        savers["ann"].delete_thread("copy")
+        savers["ann"].delete_thread("chat")
+        assert list(savers["ann"].list(None)) == []
+        assert len(list(savers["bob"].list(None))) == 4
+        assert {info.owner for info in store.list()} == {"bob"}
+
+    def test_a_copy_of_a_thread_of_any_name_is_listed_under_its_own(self, store: tape.Store) -> None:
+        """An id that no tape can have is given back for the thread, and for the copy of it."""
+        saver = TapeSaver(store)
+        put(saver, {"n": 1}, thread="tab\t")
+        saver.copy_thread("tab\t", "x" * 300)
+        listed = [each.config["configurable"]["thread_id"] for each in TapeSaver(store).list(None)]
+        assert sorted(listed) == ["tab\t", "x" * 300]
+
     def test_a_copy_lives_by_itself(self, store: tape.Store) -> None:
         """Both go on; the source may be deleted, and be used again, while the copy keeps all."""
         saver = TapeSaver(store)

@@ -25,6 +25,17 @@ def keys(found: list[Any]) -> list[str]:
 
 
 class TestItems:
+    def test_two_owners_have_namespaces_of_one_name(self, store: tape.Store) -> None:
+        """Each finds and lists its own items."""
+        memories = {owner: TapeStore(store.scoped(owner)) for owner in ("ann", "bob")}
+        for owner, memory in memories.items():
+            memory.put(ANN, "name", {"said": owner})
+        for owner, memory in memories.items():
+            held = memory.get(ANN, "name")
+            assert held is not None
+            assert held.value == {"said": owner}
+            assert (len(memory.search(())), memory.list_namespaces()) == (1, [ANN])
+
     @pytest.mark.parametrize("seed", range(5))
     def test_items_are_kept_as_in_memory(self, store: tape.Store, seed: int) -> None:
         """After random puts, deletes and reopenings both stores have the same items, found by the same filters."""

@@ -104,6 +104,19 @@ class TestStore:
         within(work)
         assert store.verify().ok
 
+    def test_two_owners_have_their_own_events(self, store: tape.Store) -> None:
+        """The stores of two owners take events side by side, and give each its own."""
+
+        async def work() -> None:
+            stores = {owner: TapeEventStore(store.scoped(owner)) for owner in ("ann", "bob")}
+            for owner, events in stores.items():
+                last = await events.store_event("1", None)
+                await events.store_event("1", note(owner))
+                assert [text for _, text in (await replayed(events, last))[1]] == [owner]
+
+        within(work)
+        assert sorted(info.owner or "" for info in store.list()) == ["ann", "bob"]
+
     def test_a_stream_of_any_name(self, store: tape.Store) -> None:
         """A request's id is the client's choice."""
 

@@ -37,6 +37,22 @@ def texts(session: TapeSession) -> list[str]:
 
 
 class TestItems:
+    def test_two_owners_have_sessions_of_one_id(self, store: tape.Store) -> None:
+        """Each has its own items, its own pops and clears; without an owner the tape has the session's id."""
+        sessions = {owner: TapeSession("chat-1", store.scoped(owner)) for owner in ("ann", "bob")}
+        for owner, session in sessions.items():
+            run(session.add_items([user(f"of {owner}"), user("second")]))
+        run(sessions["ann"].pop_item())
+        assert [texts(session) for session in sessions.values()] == [["of ann"], ["of bob", "second"]]
+        again = TapeSession("chat-1", store.scoped("bob"))
+        assert texts(again) == ["of bob", "second"]
+        run(sessions["ann"].clear_session())
+        assert texts(again) == ["of bob", "second"]
+        assert {info.id: info.owner for info in store.list()} == {
+            session.tape_id: owner for owner, session in sessions.items()
+        }
+        assert TapeSession("chat-1", store).tape_id == "chat-1"
+
     def test_it_is_a_session(self, store: tape.Store) -> None:
         """The SDK takes it as one."""
         assert isinstance(TapeSession("chat", store), Session)

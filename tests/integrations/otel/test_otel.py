@@ -7,7 +7,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -61,6 +62,12 @@ class Program:
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.handler = TelemetryHandler(tracer_provider=self.provider, completion_hook=hook)
 
+    @contextmanager
+    def trace(self) -> Iterator[None]:
+        """Let the calls inside be of one trace."""
+        with self.provider.get_tracer("test").start_as_current_span("request"):
+            yield
+
     def ask(self, inputs: list[InputMessage], *outputs: OutputMessage, **options: Any) -> Any:
         with self.handler.inference("openai", request_model="gpt", conversation_id=options.get("conversation")) as call:
             call.input_messages = list(inputs)
@@ -82,10 +89,11 @@ class TestCapture:
     def test_a_growing_history_is_stored_once(self, store: tape.Store, conversation: str | None) -> None:
         """30 calls that each bring all that was said before: every message, the prompt and the tools are kept once."""
         program, told = Program(TapeCompletionHook(store)), []
-        for turn in range(30):
-            told.append(user(f"question {turn}"))
-            program.ask(told, said(f"answer {turn}"), conversation=conversation, tools=[TOOL])
-            told.append(history(said(f"answer {turn}")))
+        with program.trace() if conversation is None else nullcontext():
+            for turn in range(30):
+                told.append(user(f"question {turn}"))
+                program.ask(told, said(f"answer {turn}"), conversation=conversation, tools=[TOOL])
+                told.append(history(said(f"answer {turn}")))
         (info,) = store.list().items
         chat = store.tape(info.id)
         assert conversation in (None, info.id)
@@ -127,15 +135,32 @@ class TestCapture:
         program.ask([user("a")], conversation="c", system="A third one.")
         assert [one.text for one in chat.messages()] == ["Be brief.", "a"]
 
-    def test_conversations_that_begin_alike_are_kept_apart(self, store: tape.Store) -> None:
-        """Two chats with the same first words are two tapes, and each goes on on its own."""
+    @pytest.mark.parametrize("scoped", [False, True])
+    def test_conversations_that_begin_alike_are_kept_apart(self, store: tape.Store, scoped: bool) -> None:
+        """Histories of two users begin with one fixed greeting: no word of one is on the tape of the other."""
+        program = Program(TapeCompletionHook(store.scoped("ann") if scoped else store))
+        greeting = history(said("Hello, how can I help?"))
+        for name in ("x", "y"):
+            with program.trace():
+                told = [greeting, user(f"I am {name}")]
+                program.ask(told, said(f"Hello {name}"))
+                program.ask([*told, history(said(f"Hello {name}")), user("Bye")], said(f"Bye {name}"))
+        held = [[one.text for one in store.tape(info.id).messages()] for info in store.list()]
+        greeted = ["Be brief.", "Hello, how can I help?"]
+        assert sorted(held) == [[*greeted, f"I am {name}", f"Hello {name}", "Bye", f"Bye {name}"] for name in "xy"]
+
+    def test_conversations_of_one_trace_are_branches(self, store: tape.Store) -> None:
+        """Calls without a conversation's id share the tape of their trace, each history whole on a branch."""
         program = Program(TapeCompletionHook(store))
-        for name in ("x", "y"):
-            program.ask([user("Hello")], said(f"I am {name}"))
-        for name in ("x", "y"):
-            program.ask([user("Hello"), history(said(f"I am {name}")), user("Bye")], said(f"Bye from {name}"))
-        told = [[one.text for one in store.tape(info.id).messages()] for info in store.list()]
-        assert sorted(told) == [["Be brief.", "Hello", f"I am {name}", "Bye", f"Bye from {name}"] for name in "xy"]
+        with program.trace():
+            for name in ("x", "y"):
+                program.ask([user(f"I am {name}")], said(f"Hello {name}"), system=f"Agent {name}.")
+        (info,) = store.list().items
+        chat = store.tape(info.id)
+        assert info.id.startswith("otel/")
+        assert [one.text for one in chat.messages()] == ["Agent y.", "I am y", "Hello y"]
+        other = next(one.id for one in chat.heads() if one.text == "Hello x")
+        assert [one.text for one in chat.messages(branch=other)] == ["Agent x.", "I am x", "Hello x"]
 
     def test_a_conversation_that_was_purged_begins_anew(self, store: tape.Store) -> None:
         """Nothing of a later call is lost; and two owners may have conversations of one id."""
@@ -151,13 +176,13 @@ class TestCapture:
             assert [one.text for one in own.get(info.id).messages()] == ["Be brief.", "of", owner]
 
     def test_without_recorded_spans(self, store: tape.Store) -> None:
-        """Where no SDK records spans they have no ids: each conversation is a tape, found by what it goes on from."""
+        """Where no SDK records spans there are no traces: each call is a tape with the history that it brought."""
         handler = TelemetryHandler(tracer_provider=NoOpTracerProvider(), completion_hook=TapeCompletionHook(store))
         for told, answer in [([user("a")], "b"), ([user("c")], "d"), ([user("a"), history(said("b")), user("e")], "f")]:
             with handler.inference("openai") as call:
                 call.input_messages, call.output_messages = told, [said(answer)]
         found = [[one.text for one in store.tape(info.id).messages()] for info in store.list()]
-        assert sorted(found) == [["a", "b", "e", "f"], ["c", "d"]]
+        assert sorted(found) == [["a", "b"], ["a", "b", "e", "f"], ["c", "d"]]
 
     def test_parts_of_every_kind(self, store: tape.Store) -> None:
         """Tool calls, their results, thoughts and bytes are kept, and a context is made of them."""

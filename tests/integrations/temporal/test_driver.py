@@ -12,6 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     DataConverter,
     ExternalStorage,
+    StorageDriverActivityInfo,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
@@ -61,6 +62,45 @@ def test_a_hundred_calls_on_a_long_conversation(backend: Backend) -> None:
         assert history < 100_000
         assert store.stats().messages == 1026
         assert store.stats().bytes < 3_000_000
+
+
+def about(id: str | None, *, activity: bool = False, namespace: str = "default") -> StorageDriverStoreContext:
+    kind = StorageDriverActivityInfo if activity else StorageDriverWorkflowInfo
+    return StorageDriverStoreContext(target=kind(namespace=namespace, id=id))
+
+
+def test_every_workflow_and_activity_has_a_tape_of_its_own(backend: Backend) -> None:
+    """Ids that agree in 240 characters, look like each other's paths, or hold control characters are kept apart, and
+    two owners have workflows of one id.
+    """
+    contexts = [
+        about("x" * 240 + "1"),
+        about("x" * 240 + "2"),
+        about("a1"),
+        about("a1", activity=True),
+        about("activity/a1"),
+        about("activity"),
+        about("b/a1", namespace="default"),
+        about("a1", namespace="default/b"),
+        about("tab\tnew\nline\0"),
+        about("tab\tnew\nline"),
+        about("-"),
+        about(None, activity=True),
+        StorageDriverStoreContext(target=None),
+    ]
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=b'[{"content":"hi","role":"user"}]')
+    with backend.open() as store:
+        for own in (store, store.scoped("ann"), store.scoped("bob")):
+            driver = TapeStorageDriver(own)
+
+            async def both_ways(context: StorageDriverStoreContext, driver: TapeStorageDriver = driver) -> None:
+                claims = await driver.store(context, [payload])
+                assert await driver.retrieve(StorageDriverRetrieveContext(), claims) == [payload]
+
+            for context in contexts:
+                asyncio.run(both_ways(context))
+        assert store.stats().tapes == 3 * len(contexts)
+        assert "temporal/default/a1" in {info.id for info in store.tapes()}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from tape.db.engine.connect import Session
-from tape.db.engine.failures import Again, Collision, Lost
+from tape.db.engine.failures import Again, Broken, Collision, Lost
 from tape.db.engine.postgres.citus import Shards, recognized
 from tape.db.engine.postgres.connections import Connections
 from tape.db.engine.postgres.errors import postgres_error
@@ -171,7 +171,10 @@ class PostgresDatabase(Database):
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` on a connection, and commit it."""
-        result, done = self._connections.use(partial(self._commit, work))
+        try:
+            result, done = self._connections.use(partial(self._commit, work))
+        except Broken as told:
+            raise self.outdated(told) from told.__cause__
         if done is not None:
             done()
         return result
@@ -210,6 +213,8 @@ class PostgresDatabase(Database):
         for last in (False, True):
             try:
                 return self._connections.use(partial(self._look, work))
+            except Broken as told:
+                raise self.outdated(told) from told.__cause__
             except (Lost, Again) as told:
                 if isinstance(told, Lost):
                     self._connections.drain()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tape.db.schema.found import check_revision
+
 __all__ = [
     "HEAD_COLUMNS",
     "TAPE_COLUMNS",
@@ -21,7 +23,7 @@ __all__ = [
 
 
 class HeadRow(NamedTuple):
-    """A tape's number, status and head: everything that an append needs.
+    """A tape's number, status and head: everything that an append needs; and the revision of the database.
 
     ``anchored``, ``prompted`` and ``compacted`` tell whether the tape itself has ever had an anchor, a block or frozen
     prompt, and a summary: most have none, and a context need not ask for them.
@@ -37,6 +39,7 @@ class HeadRow(NamedTuple):
     anchored: int
     prompted: int
     compacted: int
+    revision: str
     seq: int
     hash: bytes
     stamp: int
@@ -50,6 +53,13 @@ class HeadRow(NamedTuple):
     last_message: int
     aliased: int
     view: int
+
+    @classmethod
+    def checked(cls, values: Sequence[Any]) -> HeadRow:
+        """Return the row; raises SchemaTooNew when another process has migrated the database."""
+        row = cls._make(values)
+        check_revision(row.revision)
+        return row
 
 
 HEAD_COLUMNS = HeadRow._fields[HeadRow._fields.index("seq") :]
