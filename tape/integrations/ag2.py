@@ -23,7 +23,7 @@ from ag2.history import Storage
 from pydantic import BaseModel
 
 from tape import Message, Tape, from_strict, lenient, to_strict
-from tape.integrations.histories import Histories, recorded
+from tape.integrations.histories import Histories, readable, recorded
 from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeStorage"]
@@ -66,7 +66,9 @@ class TapeStorage(Histories, Storage):
     @awaited
     def get_history(self, stream_id: UUID) -> Iterable[BaseEvent]:
         """Return the events of a stream, in order."""
-        return [self._event(data) for data in _kept(self.tape(stream_id))]
+        chat = self.tape(stream_id)
+        with readable(chat.id, 0):
+            return [self._event(data) for data in _kept(chat)]
 
     @awaited
     def set_history(self, stream_id: UUID, events: Iterable[BaseEvent]) -> None:

@@ -7,7 +7,6 @@ import itertools
 import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
@@ -16,6 +15,7 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, get_checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import tape
+from tape.integrations.histories import readable
 from tape.integrations.langgraph.channels import Channels, conversation, pack, prepared, strict, unpack
 from tape.integrations.langgraph.records import LABEL, Record, Thread
 from tape.integrations.opening import Adapter, Connected, StoreLike, awaited
@@ -105,7 +105,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         while left and parent not in walked and (before := thread.find(ns, parent) if parent else None) is not None:
             walked.add(parent)
             record, writes = thread.current(before)
-            with _readable(thread, record):
+            with readable(thread.chat.id, record.seq):
                 for task, name, value in reversed(writes):
                     if name in left:
                         history[name]["writes"].insert(0, (task, name, unpack(value, self.serde)))
@@ -119,7 +119,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         self, thread: Thread, record: Record, config: Config = None, metadata: dict[str, Any] | None = None
     ) -> CheckpointTuple | None:
         """Return a checkpoint with its values and the writes that wait; None if its metadata are others."""
-        with _readable(thread, record):
+        with readable(thread.chat.id, record.seq):
             return self._read(thread, record, config, metadata)
 
     def _read(
@@ -240,7 +240,7 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
             for ns in thread.namespaces():
                 ids: list[str] = []
                 for record in itertools.islice(thread.stream(ns), keep, None):
-                    with _readable(thread, record):
+                    with readable(thread.chat.id, record.seq):
                         ids += [record.id] if chosen(record) else []
                 thread.hide(ns, ids)
 
@@ -286,18 +286,6 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
 
 def _tape_id(thread_id: str) -> str:
     return tape.as_id(str(thread_id))
-
-
-@contextmanager
-def _readable(thread: Thread, record: Record) -> Iterator[None]:
-    """Raise Corrupt for whatever goes wrong in reading a checkpoint that no saver wrote."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, tape.TapeError) and not isinstance(error, tape.UnknownMessage):
-            raise
-        what = f"the checkpoint cannot be read: {type(error).__name__}: {error}"
-        raise tape.Corrupt(thread.chat.id, record.seq, what) from error
 
 
 def _config(thread_id: str, ns: str, id: str) -> RunnableConfig:

@@ -14,6 +14,7 @@ from langgraph.store import base
 from langgraph.store.base.embed import get_text_at_path
 
 import tape
+from tape.integrations.histories import readable
 from tape.integrations.opening import Adapter, awaited
 
 __all__ = ["TapeStore"]
@@ -125,10 +126,8 @@ def _put(store: tape.Store, op: base.PutOp) -> None:
 def _fields(namespace: tuple[str, ...], message: tape.Message) -> dict[str, Any]:
     """Return what an item says. Raises Corrupt for a message that no store of LangGraph wrote."""
     meta = message.meta or {}
-    try:
+    with readable(message.tape, message.seq):
         key, created = str(meta["key"]), datetime.fromisoformat(meta["created"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise tape.Corrupt(message.tape, message.seq, f"the message is no item of LangGraph: {error!r}") from error
     value = meta.get("value", message.content)
     return {
         "namespace": namespace,

@@ -86,3 +86,9 @@ def test_a_class_that_the_program_names_comes_back(store: tape.Store) -> None:
     known, _, placed = history(store, classes=[Noted, Place])
     assert isinstance(known, Noted)
     assert placed.metadata["at"] == Place("Lisbon")  # type: ignore[attr-defined]
+
+
+def test_a_hostile_file_runs_no_code() -> None:
+    """Whatever is kept beside a message or an event is an event, or Corrupt."""
+    id = tape.as_id("ag2", str(STREAM))
+    assert hostile.outcomes(history, id, "ag2", events=("ag2.Any",)) == {"Corrupt"}
