@@ -506,7 +506,9 @@ class TestRefusals:
 
             def fn(inside: tape.Store, call: Callable[[], Any] = call) -> None:
                 inside.tape("a").append(role="user", content="x")
-                with pytest.raises(tape.StoreFailed, match="call the store that the transaction passes to your function"):
+                with pytest.raises(
+                    tape.StoreFailed, match="call the store that the transaction passes to your function"
+                ):
                     call()
 
             store.transaction(fn)

@@ -122,7 +122,9 @@ class TapeStepStore(AsyncAdapter):
         """Return the tool calls of a run that were started and did not end, the oldest first."""
         chat = self._run(run_id)
         effects = [_read(_effects, chat, value) for value in chat.states(prefix=_EFFECT).values()]
-        return sorted((effect for effect in effects if effect and effect.status == "started"), key=lambda each: each.started_at)
+        return sorted(
+            (effect for effect in effects if effect and effect.status == "started"), key=lambda each: each.started_at
+        )
 
     # -- snapshots
 

@@ -197,7 +197,7 @@ class Checker:
         if entry.stamp < head.stamp:
             raise self.wrong("the entry is older than the one before it")
         if entry.stamp > LAST_STAMP:
-            raise self.wrong("the timestamp {entry.stamp} of the entry is out of range")
+            raise self.wrong(f"the timestamp {entry.stamp} of the entry is out of range")
         self._name(entry.key, "key")
         if entry.actor is not None:
             self._name(entry.actor, "actor")
@@ -234,7 +234,7 @@ class Checker:
             self.head, self.ops = fold(head, entry.seq, hash, entry.stamp, place, payload)
             if not 0 <= self.head.messages <= entry.seq:
                 raise self.wrong(
-                    "the tape would have {self.head.messages} messages after {entry.seq} entries, which is impossible"
+                    f"the tape would have {self.head.messages} messages after {entry.seq} entries, which is impossible"
                 )
         except Corrupt as error:
             raise self.wrong(error.what) from None

@@ -25,7 +25,11 @@ def text(value: Any) -> Any:
 @pytest.mark.parametrize("wrap", [lambda value: value, raw, text], ids=["values", "originals", "texts"])
 def test_a_hostile_file_runs_no_code(wrap: Any) -> None:
     """Lines of any content are lines, or Corrupt; summaries and lists of sessions are data."""
-    names: Any = {"events": ("claude-code.record", "claude-code.user"), "slots": ("claude-agent.summary",), "owner": "p"}
+    names: Any = {
+        "events": ("claude-code.record", "claude-code.user"),
+        "slots": ("claude-agent.summary",),
+        "owner": "p",
+    }
     for read in (
         lambda store: asyncio.run(TapeSessionStore(store).load(KEY)),
         lambda store: asyncio.run(TapeSessionStore(store).list_session_summaries("p")),
