@@ -162,7 +162,9 @@ def _of_messages(value: dict[str, Any]) -> str | None:
     for name in ("channel_values", "values", "checkpoint"):
         if isinstance(value.get(name), dict) and ("messages" in value[name] or "channel_values" in value[name]):
             return "langgraph"
-    if value.get("lc") == 1 or (value.get("type") in _LANGCHAIN and ("content" in value or "data" in value)):
+    kind = value.get("type")
+    spoken = isinstance(kind, str) and kind in _LANGCHAIN
+    if value.get("lc") == 1 or (spoken and ("content" in value or "data" in value)):
         return "langgraph"
     for name in ("request", "params", "body", "response", "result"):
         inner = value.get(name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from msgspec import Struct
 
 from tape.core.strict import identifier as check_identifier
-from tape.errors import ImportFailed, InvalidEntry
+from tape.errors import ImportFailed, InvalidEntry, TapeError
 from tape.transcripts.composing import Composed, compose
 from tape.transcripts.formats import FORMATS, parser_of
 from tape.transcripts.formats.lines import Reading
@@ -192,7 +192,29 @@ def _composed(step: Step | Composed) -> Step | Composed:
 
 
 def read_steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
-    """Yield the steps of a file, with what could not be read as events in its place."""
+    """Yield the steps of a file, with what could not be read as events in its place.
+
+    Raises ImportFailed with the number of the line for records that no parser expects.
+    """
+    line = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal line
+        for raw in lines:
+            line += 1
+            yield raw
+
+    try:
+        yield from _steps(counted(), reading)
+    except (TapeError, OSError):
+        raise
+    except Exception as error:
+        # A file may hold any value in any place.
+        why = f"is no record of a {reading.format} transcript ({type(error).__name__}: {error})"
+        raise ImportFailed(line, why) from error
+
+
+def _steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     started = False
     for step in parser_of(reading.format)(lines, reading):
         if isinstance(step, Start) or not started:

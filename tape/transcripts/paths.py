@@ -23,7 +23,7 @@ from tape.errors import ImportFailed, InvalidEntry, TapeClosed, TapeNotFound
 from tape.transcripts.detecting import NATIVE, detect, find_files
 from tape.transcripts.formats import parser_of
 from tape.transcripts.formats.lines import Reading, digest
-from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare, write_prepared
+from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare, read_steps, write_prepared
 from tape.transcripts.reading_process import answered, processes
 from tape.transcripts.steps import ImportProblem, Start
 from tape.transcripts.writing import ImportedTranscript, candidate_ids
@@ -208,7 +208,7 @@ def _tape_ids(candidate: _Candidate) -> list[str]:
     """Return the ids that the tape of a file's first conversation can have, by how the file begins."""
     reading = Reading(candidate.format, strict=False)
     with candidate.path.open("rb") as file:
-        steps = list(islice(parser_of(candidate.format)(file, reading), 3))
+        steps = list(islice(read_steps(file, reading), 3))
     start = next((step for step in steps if isinstance(step, Start)), None)
     first: Any = next((step for step in steps if hasattr(step, "key")), None)
     if start is None:
