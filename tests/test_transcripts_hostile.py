@@ -120,11 +120,41 @@ class TestDetecting:
     @pytest.mark.parametrize("value", [*ODD, [{"type": ["x"]}]], ids=lambda value: repr(value)[:30])
     def test_any_value_has_a_format_or_none(self, tmp_path: Path, value: Any) -> None:
         """By itself, in a list, and in each field that tells formats apart."""
-        fields = (
-            "type role content messages mapping history parts payload session items request params body response result"
-            " input output choices values checkpoint system model lc data schema_version session_id sessionId id timestamp"
-            " tape $set agent steps"
-        ).split()
+        fields = [
+            "type",
+            "role",
+            "content",
+            "messages",
+            "mapping",
+            "history",
+            "parts",
+            "payload",
+            "session",
+            "items",
+            "request",
+            "params",
+            "body",
+            "response",
+            "result",
+            "input",
+            "output",
+            "choices",
+            "values",
+            "checkpoint",
+            "system",
+            "model",
+            "lc",
+            "data",
+            "schema_version",
+            "session_id",
+            "sessionId",
+            "id",
+            "tape",
+            "timestamp",
+            "$set",
+            "agent",
+            "steps",
+        ]
         shapes = [value, [value], [[value]], dict.fromkeys(fields, value)]
         shapes += [{one: value, other: value} for one in fields for other in fields]
         shapes += [{"type": kind, "content": value, "data": value} for kind in ("human", "ai", "x_call", "message")]

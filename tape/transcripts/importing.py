@@ -21,7 +21,7 @@ from tape.transcripts.composing import Composed, compose
 from tape.transcripts.formats import FORMATS, parser_of
 from tape.transcripts.formats.lines import Reading
 from tape.transcripts.steps import Branch, ImportProblem, Message, Start, Step
-from tape.transcripts.writing import Beginning, ImportedTranscript, Refused, TapeTaken, Writer
+from tape.transcripts.writing import Beginning, ImportedTranscript, Refused, Sessions, TapeTaken, Writer
 
 if TYPE_CHECKING:
     from tape.store import Store
@@ -124,10 +124,12 @@ class Prepared(Struct):
     known: int = 0
     """How many of its lines were imported before, for sure."""
 
-    def write(self, store: Store, tape: str | None) -> tuple[list[ImportedTranscript], list[ImportProblem]]:
+    def write(
+        self, store: Store, tape: str | None, sessions: Sessions | None = None
+    ) -> tuple[list[ImportedTranscript], list[ImportProblem]]:
         """Write the steps to tapes of ``store``, in the transaction that it is in, and return what was done."""
         reading, progress = self.options.reading(self.format), self.options.progress
-        writer = Writer(store, reading, self.path, tape, self.begins, self.known)
+        writer = Writer(store, reading, self.path, tape, self.begins, self.known, sessions)
         if self.kept is not None:
             reading.problems += self.problems
             writer.take_all(_counted(self.kept, self.size, progress))
