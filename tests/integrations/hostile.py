@@ -143,6 +143,7 @@ def outcomes(
     agent: str | None = None,
     labels: Sequence[str] = (),
     owner: str | None = None,
+    key: str = "0",
     wrap: Callable[[Any], Any] = lambda value: value,
 ) -> set[str]:
     """Read a tape of a file with every value in every place; returns the kinds of errors that came of it.
@@ -154,14 +155,14 @@ def outcomes(
 
     def places(value: Any) -> Iterator[Callable[[tape.Tape], Any]]:
         beside = {name: wrap(value)}
-        yield lambda chat: chat.append(role="user", content="x", id="0", meta=beside)
+        yield lambda chat: chat.append(role="user", content="x", id="0", key=key, meta=beside)
         yield lambda chat: chat.append(role="user", content=wrap(value), id="0")
         yield lambda chat: chat.append(role="user", content=wrap(value), id="0", meta={name: {}})
         yield lambda chat: chat.append({"role": "assistant", "content": "x", "tool_calls": [call]}, id="0", meta=beside)
         for slot in slots:
             yield lambda chat, slot=slot: chat.put(slot, wrap(value))  # type: ignore[misc]
         for event in events:
-            yield lambda chat, event=event: chat.event(event, wrap(value), key="0", meta=beside)  # type: ignore[misc]
+            yield lambda chat, event=event: chat.event(event, wrap(value), key=key, meta=beside)  # type: ignore[misc]
 
     for title, value in VALUES.items():
         for number, write in enumerate(places(value)):

@@ -45,5 +45,5 @@ def test_a_session_of_a_file_goes_on() -> None:
         line: Any = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "Hi"}}
         asyncio.run(TapeSessionStore(store).append(KEY, [line]))
 
-    names: Any = {"events": ("claude-code.record", "claude-code.user"), "owner": "p"}
+    names: Any = {"events": ("claude-code.record", "claude-code.user"), "owner": "p", "key": "claude-code:0"}
     assert outcomes(write, "claude//p/s", "claude-code", wrap=raw, **names) <= {"Corrupt"}
