@@ -88,7 +88,7 @@ def counting(counter: Any) -> Counter | None:
 
 
 def checked_clock(clock: Any) -> Callable[[], int]:
-    """Return a clock that raises InvalidEntry rather than name a moment after the year 9999, which nobody could read."""
+    """Return a clock that raises InvalidEntry instead of a moment after the year 9999, which nobody could read."""
     if not callable(clock):
         raise InvalidEntry("clock", f"must be a function, not {shown(clock)}")
 
