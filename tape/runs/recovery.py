@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import Struct
 
+from tape.core import json_text
 from tape.core.messages import shapes
 from tape.core.render.settle import mend
 from tape.errors import InvalidEntry
@@ -88,7 +88,7 @@ def _recover(chat: Tape, run: str | None) -> list[CallState]:
         if dispatched is not None:
             matched[dispatched.seq] = (call.id, message.id)
         elif run is None:
-            arguments = _arguments(call)
+            arguments = json_text.value_of(call.arguments)
             states.append(
                 CallState(
                     state="not_dispatched",
@@ -137,15 +137,6 @@ def _unsettled(messages: list[Message]) -> list[tuple[Message, shapes.Call]]:
     ]
 
 
-def _arguments(call: shapes.Call) -> Any:
-    if not isinstance(call.arguments, str):
-        return call.arguments
-    try:
-        return json.loads(call.arguments)
-    except ValueError:
-        return call.arguments
-
-
 def _dispatched(call: shapes.Call, message: Message, calls: list[RecordedCall]) -> RecordedCall | None:
     """Return the recorded call that a tool call of a message became.
 
@@ -157,5 +148,5 @@ def _dispatched(call: shapes.Call, message: Message, calls: list[RecordedCall]) 
         for recorded in calls
         if recorded.kind == "tool" and recorded.name == call.name and recorded.seq > message.seq
     ]
-    arguments = _arguments(call)
+    arguments = json_text.value_of(call.arguments)
     return next((recorded for recorded in later if recorded.request() == arguments), later[0] if later else None)

@@ -15,6 +15,7 @@ import msgspec
 
 import tape
 from tape.command.show.describe import gist
+from tape.core import json_text
 from tape.core.messages import shapes
 from tape.core.messages.media import label
 from tape.web.addresses import reference
@@ -40,11 +41,8 @@ def cut(text: str, most: int = CUT) -> dict[str, Any]:
 
 
 def _pretty(value: Any) -> str:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value) if len(value) <= CUT and value[:1] in "[{" else value
-        except (ValueError, RecursionError):
-            return value
+    if isinstance(value, str) and len(value) <= CUT and value[:1] in ("[", "{"):
+        value = json_text.value_of(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
