@@ -183,7 +183,7 @@ class TestPages:
             "all => all.map((each) => each.className.split(' ')[1])"
         )
         assert order[:4] == ["user", "assistant", "tool", "fork"]
-        page.get_by_role("link", name="into the fork").first.click()
+        page.get_by_role("link", name="open the fork").first.click()
         reading.arrive("**/t/trip-hotels")
         assert page.get_by_text("The Tejo is the quietest").count() == 1
         page.get_by_role("link", name="fork of trip").click()
@@ -204,7 +204,7 @@ class TestPages:
         reading.arrive("**/e/trip/23")
         assert re.fullmatch("[0-9a-f]{64}", page.locator(".hash").inner_text())
         assert "booking service answered 503" in page.locator("pre.json").inner_text()
-        page.get_by_role("link", name="Entry before").click()
+        page.get_by_role("link", name="Previous entry").click()
         page.wait_for_url("**/e/trip/22")
 
     def test_the_graph_draws_forks_and_merges(self, reading: Visit) -> None:
@@ -238,15 +238,15 @@ class TestPages:
         reading.arrive("**/diff?a=*")
         assert "Belém" in page.locator("ins").first.inner_text()
         assert "river" in page.locator("del").first.inner_text()
-        assert page.get_by_text("3 messages the same").count() == 1
+        assert page.get_by_text("3 unchanged messages").count() == 1
 
     def test_the_store_is_examined_live(self, reading: Visit) -> None:
         """The health page runs the checks and lists what they find as they go."""
         page = reading.go("/health")
         page.get_by_role("button", name="Check now").click()
-        page.wait_for_function("() => document.querySelector('#says').textContent.startsWith('Examined: ')")
+        page.wait_for_function("() => document.querySelector('#says').textContent.startsWith('Checked: ')")
         assert page.locator(".findings li.ok").count() > 0
-        assert "entries of" in page.locator(".findings").inner_text()
+        assert "entries on" in page.locator(".findings").inner_text()
 
 
 @full("postgresql")

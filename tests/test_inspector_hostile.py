@@ -174,4 +174,4 @@ class TestLargeValues:
         with served(store) as site, Visit(browser, site) as visit:
             page = visit.go("/t/odd")
             assert page.locator("article.message").count() == 4
-            assert page.get_by_text("and 400 further parts").count() == 1
+            assert page.get_by_text("and 400 more parts").count() == 1
