@@ -49,7 +49,12 @@ class TestLettingIn:
     def test_a_wrong_secret_is_no_secret(self, reading: Site) -> None:
         """Another value, none, and the right one in a cookie or in the address are refused."""
         secret = reading.access.secret
-        for headers in ({TOKEN: "wrong"}, {TOKEN: ""}, {TOKEN: str(reading.access.token)}, {"cookie": f"tape={secret}"}):
+        for headers in (
+            {TOKEN: "wrong"},
+            {TOKEN: ""},
+            {TOKEN: str(reading.access.token)},
+            {"cookie": f"tape={secret}"},
+        ):
             assert reading.ask(f"/?token={secret}", known=False, **headers).status == 401
 
     def test_no_answer_sets_a_cookie(self, filled: tape.Store) -> None:
@@ -107,7 +112,14 @@ class TestLettingIn:
 
     def test_another_host_is_refused(self, reading: Site) -> None:
         """A name that was made to lead here (DNS rebinding) is refused, with or without the secret."""
-        for host in ("evil.example", f"localhost:{reading.port}", f"evil.example:{reading.port}", "127.0.0.1", f"localhost.evil:{reading.port}", ""):
+        for host in (
+            "evil.example",
+            f"localhost:{reading.port}",
+            f"evil.example:{reading.port}",
+            "127.0.0.1",
+            f"localhost.evil:{reading.port}",
+            "",
+        ):
             assert reading.ask("/", host=host).status == 421
 
 

@@ -21,7 +21,6 @@ from support.backends import Backend
 from support.browsing import PATIENCE, Site, Visit, served
 
 import tape
-from tape.web.guard import TOKEN
 
 HOSTILE = """<!doctype html><title>hostile</title><script>
 const site = "SITE";
@@ -178,7 +177,7 @@ os.rename(sys.argv[2] + ".new", sys.argv[2])
 
 class TestOtherUsers:
     def test_open_shows_the_token_to_no_other_user(self, browser: Any, trip: tape.Store, tmp_path: Path) -> None:
-        """The browser gets the address of a file that only its user can read; it leads to the tape, and then is gone."""
+        """The browser gets the address of a file that only its user can read, and that is removed after use."""
         script, seen = tmp_path / "browser.py", tmp_path / "seen"
         script.write_text(BROWSER)
         store = tmp_path / "agent.db"

@@ -37,9 +37,7 @@ def serve(
     with socket.create_server((host, port)) as bound:
         own_port = bound.getsockname()[1]
         hosts = {f"{name}:{own_port}" for name in (LOOPBACK, host.lower())} | {name.lower() for name in names}
-        access = Access(
-            hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, opened=opened
-        )
+        access = Access(hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, opened=opened)
         app = inspector(stores, access)
         listening(f"http://{host}:{own_port}", "" if proxy else f"#token={access.token}")
         config = uvicorn.Config(

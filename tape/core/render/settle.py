@@ -91,14 +91,16 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
             else:
                 parts += server.get((at, position), [part])
         mended[at] = Neutral(messages[at].role, parts, messages[at].name)
-    answers, missing = ([_NO_RESULTS] * len(messages) for _ in range(2))
+    results: dict[int, list[Result]] = {}
+    unsettled: dict[int, list[Result]] = {}
     for made_call in made:
         result = made_call.result
         if result is None:
             fixes.append(Fix("unsettled call", made_call.call.id, made_call.index))
             result = Result(made_call.id, NO_RESULT, True)
-            missing[made_call.index] = [*missing[made_call.index], result]
-        answers[made_call.index] = [*answers[made_call.index], _renamed(result, made_call.id)]
+            unsettled.setdefault(made_call.index, []).append(result)
+        results.setdefault(made_call.index, []).append(_renamed(result, made_call.id))
+    answers, missing = ([of.get(at, _NO_RESULTS) for at in range(len(messages))] for of in (results, unsettled))
     return Mended(mended, answers, missing, [*fixes, *unanswered])
 
 

@@ -42,6 +42,7 @@ function cause(moved) {
 
 function moved(page) {
   const { moved: change } = page;
+  if (page.explained === false) return h("p", { class: "empty" }, "This context is too large to compare here. Give a budget, or use tape blame.");
   if (!change) return h("p", { class: "empty" }, "No context was recorded before this one.");
   if (change.error) return h("p", { class: "problem" }, change.error);
   const all = change.bytes || 1;
@@ -52,6 +53,8 @@ function moved(page) {
   change.words ? [h("h3", {}, `First change: region ${change.region + 1}`), words(change.words)] : null,
   ];
 }
+
+const further = (more) => (more ? h("li", {}, `and ${plain(more)} more`) : null);
 
 export function context(page, main) {
   const go = h("form", { class: "filters", onsubmit: (event) => {
@@ -64,12 +67,12 @@ export function context(page, main) {
   const step = (seq, label, id) => (seq ? h("a", { id, href: source.href(`/t/${page.tape.ref}/context/${seq}`) }, label) : null);
   put(main, heading({ ...page, page: "context" }), source.report ? null : go, h("p", { class: "steps", hidden: !page.before && !page.after },
     step(page.before, "‹ Previous recorded step", "back"), step(page.after, "Next recorded step ›", "forth")), h("p", { class: "lead" }, h("strong", {}, page.recorded ? "What the model saw" : "What the model would see"),
-    ` at entry ${page.seq}: about ${plain(page.tokens)} tokens${page.budget ? ` of ${plain(page.budget)}` : ""}, policy ${page.policy}.`), steps,
+    ` at entry ${page.seq}: ${page.partial ? "more than" : "about"} ${plain(page.tokens)} tokens${page.budget ? ` of ${plain(page.budget)}` : ""}, policy ${page.policy}.`), steps,
   page.still ? null : h("section", { class: "panel", "aria-labelledby": "since" }, h("h2", { id: "since" }, "Since the previous step"), moved(page)),
-  h("section", { "aria-labelledby": "in" }, h("h2", { id: "in" }, `Included: ${count(page.regions.length + page.left_out, "region")}`), page.left_out ? h("p", {}, `The first ${page.left_out} are not shown.`) : null, page.regions.map((each) => region(each, page.tokens))),
+  h("section", { "aria-labelledby": "in" }, h("h2", { id: "in" }, `Included: ${count(page.regions.length + page.left_out, "region")}`), page.left_out ? h("p", {}, `The first ${page.left_out} are not shown.`) : null, page.partial ? h("p", {}, "Earlier messages were not read. Give a budget to see what fits it.") : null, page.regions.map((each) => region(each, page.tokens))),
   h("section", { class: "panel", "aria-labelledby": "out" }, h("h2", { id: "out" }, "Left out, and why"), page.excluded.length ? h("ul", {}, page.excluded.map((out) =>
-    h("li", {}, link(`/e/${out.ref}/${out.first}`, `#${out.first}`), out.last === out.first ? null : [" to ", link(`/e/${out.ref}/${out.last}`, `#${out.last}`)], ` ${out.why}`))) : h("p", { class: "empty" }, "Nothing was left out."),
-  page.repairs.length ? [h("h3", {}, "Repaired for the model"), h("ul", {}, page.repairs.map((fix) => h("li", {}, `${fix.what} `, fix.call, " in ", fix.message_id)))] : null));
+    h("li", {}, link(`/e/${out.ref}/${out.first}`, `#${out.first}`), out.last === out.first ? null : [" to ", link(`/e/${out.ref}/${out.last}`, `#${out.last}`)], ` ${out.why}`)), further(page.more_excluded)) : h("p", { class: "empty" }, "Nothing was left out."),
+  page.repairs.length ? [h("h3", {}, "Repaired for the model"), h("ul", {}, page.repairs.map((fix) => h("li", {}, `${fix.what} `, fix.call, " in ", fix.message_id)), further(page.more_repairs))] : null));
 }
 
 // One side of a pair: with the words that changed to it marked, if there are two.
@@ -143,8 +146,9 @@ export function health(page, main) {
       bar.max = total || 1;
       bar.value = done;
     };
-    const over = () => {
+    const over = (error) => {
       bar.hidden = true;
+      if (error) found.append(h("li", { class: "error" }, error.message));
       button.disabled = false;
       say(`Checked: ${count(found.children.length, "finding")}`);
     };

@@ -63,7 +63,8 @@ export const source = {
     localStorage.setItem("tape", (await response.json()).secret);
   },
 
-  // Events of an address, each given to the function of its name in `on`; `on.over` is called when no more will come.
+  // Events of an address, each given to the function of its name in `on`; `on.over` is called when no more will come,
+  // with the error if there was one.
   listen(address, on) {
     const stop = new AbortController();
     const read = async () => {
@@ -79,7 +80,7 @@ export const source = {
         }
       }
     };
-    read().catch(() => {}).finally(() => { if (!stop.signal.aborted) on.over(); });
+    read().then(() => null, (error) => error).then((error) => { if (!stop.signal.aborted) on.over(error); });
     return () => stop.abort();
   },
 
