@@ -129,7 +129,7 @@ class Visit:
         violations = self.page.evaluate("window.__violations")
         self.context.close()
         if error == (None, None, None):
-            assert (self.wrong, violations) == ([], [])
+            assert (self.wrong, violations) == ([], []), (self.wrong, violations)
 
     def _said(self, message: Any) -> None:
         if message.type == "error" and not (self._refused and self._refused in message.text):
