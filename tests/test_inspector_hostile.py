@@ -163,7 +163,7 @@ MARKED = """(contents) => {
     return found;
 }"""
 """The names that hide a mark: texts outside of what messages say."""
-CONTENTS = ".text, .peek, mark, ins, del"
+CONTENTS = ".text, .peek, .hits p, ins, del"
 EDGES = """(selector) => {
     const element = document.querySelector(selector);
     const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
