@@ -47,9 +47,9 @@ def report(store: tape.Store, *ids: str, redaction: Redaction | None = None) -> 
 
 class TestScripts:
     def test_they_are_small_and_plain(self) -> None:
-        """All scripts together are at most 80 KB, import only each other, and make no markup."""
+        """All scripts together are at most 85 KB, import only each other, and make no markup."""
         files = {file.name: file.read_text(encoding="utf-8") for file in STATIC.glob("*.js")}
-        assert sum(len(text.encode()) for text in files.values()) <= 80 * 1024
+        assert sum(len(text.encode()) for text in files.values()) <= 85 * 1024
         assert {name.removesuffix(".js") for name in files} == set(ORDER)
         assert max(len(text.splitlines()) for text in files.values()) < 400
         for name, text in files.items():
