@@ -19,9 +19,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from tape.core import strict
+from tape.db.engine.process_fork import connect
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = [
@@ -106,7 +107,7 @@ def cannot_open(url: sa.URL, error: BaseException | None) -> StoreFailed:
 
 
 def address(url: sa.URL) -> str:
-    """Return the address of a database for messages: a quoted path, or a URL without a password, wherever it had one."""
+    """Return the address of a database for messages: a quoted path, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return repr(url.database or ":memory:")
     told = {name: value for name, value in url.query.items() if name in ("host", "port", "user", "dbname")}
@@ -236,8 +237,12 @@ def sqlite_engine(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
             why = "is not a folder" if os.path.lexists(folder) else "does not exist; create the folder first"
             raise StoreFailed(f"cannot open the store {url.database!r}: {str(folder)!r} {why}")
         check_orphan(url.database or "")
-    # In memory every connection would be a database of its own.
-    engine = sa.create_engine(url, connect_args=options, **({"poolclass": StaticPool} if memory else {}))
+    if memory:
+        # Every connection would be a database of its own.
+        engine = sa.create_engine(url, connect_args=options, poolclass=StaticPool)
+    else:
+        path = os.path.abspath(url.database or "")
+        engine = sa.create_engine(url, creator=lambda: connect(path, **options), poolclass=NullPool)
 
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         run = connection.execute
