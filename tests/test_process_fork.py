@@ -26,6 +26,11 @@ from support.processes import PATIENCE, Crew, until
 from support.sizes import heavy, size
 
 import tape
+from tape import TapeInfo
+from tape.core import typed
+from tape.db.engine import process_fork
+from tape.db.engine.transaction import Transaction
+from tape.db.schema.tables import Tables
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
@@ -89,6 +94,25 @@ def say(store: tape.Store, content: str) -> int:
     return store.tape("t").append(role="user", content=content).seq
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_fork_holds_no_lock_that_a_read_needs(backend: Backend) -> None:
+    """A read that is under way can end, also if it is the first to use a table or a type: the child is not refused."""
+    store = backend.open()
+    say(store, "before")
+
+    def read(inside: threading.Event, _: threading.Event) -> None:
+        def work(tx: Transaction) -> None:
+            inside.set()
+            until(lambda: process_fork._forking, "the process forks")
+            assert Tables("sqlite", None, "new_").entries.name == "new_entries"
+            assert typed.decode("[]", list[TapeInfo]) == []
+
+        store._db.read(work)
+
+    with in_thread(read):
+        assert in_child(lambda: contents(store)) == (0, ["before"])
+
+
 class TestRefused:
     """What a child cannot use safely it refuses with one error, and at once."""
 
@@ -127,8 +151,9 @@ class TestRefused:
             lambda: asyncio.run(open_async()),
         ]
         began = time.monotonic()
-        code, answers = in_child(lambda: [*map(answer, calls), store.close(), shared.close(), reading.close()])
-        assert (code, answers) == (0, ["ProcessForked"] * len(calls) + [None] * 3)
+        calls_of_all = [*calls, store.close, shared.close, reading.close]
+        refusals = (0, ["ProcessForked"] * len(calls) + [None] * 3)
+        assert in_child(lambda: [answer(call) for call in calls_of_all]) == refusals
         assert time.monotonic() - began < PATIENCE
         say(store, "parent")
         engine.dispose()
@@ -222,7 +247,12 @@ class TestRefused:
             assert in_child(lambda: [say(store, "child"), contents(store)]) == (0, [3, ["before", "child"]])
 
             def hold(inside: threading.Event, over: threading.Event) -> None:
-                store.transaction(lambda own: (say(own, "held"), inside.set(), over.wait(PATIENCE)))
+                def work(own: tape.Store) -> None:
+                    say(own, "held")
+                    inside.set()
+                    over.wait(PATIENCE)
+
+                store.transaction(work)
 
             with in_thread(hold):
                 assert in_child(lambda: contents(store)) == (0, "ProcessForked")

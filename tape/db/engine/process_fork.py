@@ -18,6 +18,10 @@ import time
 import weakref
 from typing import Any, Protocol, TypeVar
 
+# Forks run first what was registered last. These two hold locks over a fork that other threads may need in order to end
+# what they do in the database: they have to be registered before this module.
+import tape.core.typed
+import tape.db.schema.lazy  # noqa: F401
 from tape.errors import ProcessForked
 
 __all__ = [
