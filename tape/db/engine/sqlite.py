@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from tape.db.engine.connect import Unwritable, check_replaceable, is_memory
 from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.file_lock import FileLock
-from tape.db.engine.process_fork import check_inherited, connect, wait_for_fork
+from tape.db.engine.process_fork import check_inherited, connect, on_fork, wait_for_fork
 from tape.db.engine.sharing import Gate, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction
 from tape.db.engine.wakeup import watch_files
@@ -45,6 +45,8 @@ class SqliteDatabase(Database):
         """Whether a database in memory is whole: a child that was forked inside a call has a copy of half of it."""
         self._writer: tuple[sqlite3.Connection, Transaction] | None = None
         self._reset()
+        # Last: another thread may fork at any moment.
+        on_fork(self)
 
     @property
     def _watched(self) -> bool:

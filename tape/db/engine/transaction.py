@@ -21,7 +21,6 @@ import sqlalchemy as sa
 
 from tape.db.engine.failures import Again, Lost, Undone
 from tape.db.engine.postgres import citus
-from tape.db.engine.process_fork import on_fork
 from tape.db.engine.sharing import Together, run_together
 from tape.db.engine.wakeup import WakeUp
 from tape.db.schema.tables import HOME, PREFIX, Tables
@@ -332,7 +331,6 @@ class Database(ABC):
         """Whether a call has to ask ``check_open`` first: the store is closed, or the process forks or was forked."""
         self._running: set[Transaction] = set()
         """The transactions that are under way."""
-        on_fork(self)
 
     def _compile(self, home: str = HOME, *, sharded: bool = False) -> None:
         """Take the statements that the database needs; they are compiled once for all stores."""

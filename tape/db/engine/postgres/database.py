@@ -17,7 +17,7 @@ from tape.db.engine.postgres.citus import Shards, recognized
 from tape.db.engine.postgres.connections import Connections
 from tape.db.engine.postgres.errors import postgres_error
 from tape.db.engine.postgres.transaction import PostgresTransaction
-from tape.db.engine.process_fork import keep
+from tape.db.engine.process_fork import keep, on_fork
 from tape.db.engine.sharing import Gate, Named, Together, run_together, share
 from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.engine.wakeup import watch_postgres
@@ -49,6 +49,8 @@ class PostgresDatabase(Database):
         self._announce_after = 0.0
         self._shards: Shards | None = None
         self._reset()
+        # Last: another thread may fork at any moment.
+        on_fork(self)
 
     def recognize(self) -> None:
         """Find out in which schema the store is, if that was not said, and whether it is on a worker of Citus."""
