@@ -79,6 +79,7 @@ __all__ = [
     "Price",
     "Prices",
     "Problem",
+    "ProcessForked",
     "ProvenanceConflict",
     "Provider",
     "ReadOnly",
@@ -209,6 +210,7 @@ if TYPE_CHECKING:
         NotAStore,
         NotInTransaction,
         OwnerMoved,
+        ProcessForked,
         ProvenanceConflict,
         ReadOnly,
         RecordedError,
@@ -282,9 +284,9 @@ else:
         "tape.errors": (
             "AlreadySettled BudgetExceeded CommitUnknown Corrupt DatabaseDown Diverged EffectRefused EffectUnknown "
             "HeadMoved ImportFailed InvalidEntry LeaseHeld LeaseLost MergeConflict NotAStore NotInTransaction "
-            "OwnerMoved ProvenanceConflict ReadOnly RecordedError ReplicaBehind RequestClosed SchemaTooNew "
-            "SchemaTooOld StoreBusy StoreFailed SummaryMoved TablesTaken TapeClosed TapeError TapeExists TapeHidden "
-            "TapeInUse TapeNotFound UnknownEntry UnknownMessage ViewMoved"
+            "OwnerMoved ProcessForked ProvenanceConflict ReadOnly RecordedError ReplicaBehind RequestClosed "
+            "SchemaTooNew SchemaTooOld StoreBusy StoreFailed SummaryMoved TablesTaken TapeClosed TapeError TapeExists "
+            "TapeHidden TapeInUse TapeNotFound UnknownEntry UnknownMessage ViewMoved"
         ),
         "tape.handles.consumer": "Consumer",
         "tape.handles.journal.leases": "Lease",

@@ -25,6 +25,7 @@
     ├── StoreFailed          the database itself failed or refused
     │   ├── DatabaseDown     a database of the pool cannot be reached
     │   ├── NotAStore        there is no store at this address
+    │   ├── ProcessForked    this process was forked while the database was in use
     │   ├── ReadOnly         the store cannot be written
     │   └── TablesTaken      other tables in the database have the store's names
     ├── RequestClosed        the request was decided, withdrawn, or has expired
@@ -47,7 +48,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tape.errors.base import TapeError, shown
-from tape.errors.places import DatabaseDown, OwnerMoved, ReplicaBehind, StoreFailed
+from tape.errors.places import DatabaseDown, OwnerMoved, ProcessForked, ReplicaBehind, StoreFailed
 
 __all__ = [
     "AlreadySettled",
@@ -67,6 +68,7 @@ __all__ = [
     "NotAStore",
     "NotInTransaction",
     "OwnerMoved",
+    "ProcessForked",
     "ProvenanceConflict",
     "ReadOnly",
     "RecordedError",
