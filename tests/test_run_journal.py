@@ -133,19 +133,18 @@ class TestEffects:
 
     @pytest.mark.parametrize("live", [{}, {"tools": "live"}])
     def test_a_write_is_never_made_in_a_replay(self, chat: tape.Tape, live: dict[str, Any]) -> None:
-        """Whatever the mode, and whatever the replay says of the tool, what was recorded as a write is not called."""
+        """Whatever the mode, a tool is not called unless the program declares that it reads."""
         made: list[int] = []
         with tape.record(chat) as run:
             run.tool(made.append, name="pay", effect="write")(1)
-        for effect in (None, "write", "read"):
+        for effect in (None, "write", "idempotent"):
             with tape.replay(chat, run.id, **live) as again:
                 again.tool(made.append, name="pay", effect=effect)(1)
         assert made == [1]
         with tape.replay(chat, run.id, live_from=1, into=chat.fork()) as refused:
-            with pytest.raises(tape.EffectRefused):
-                refused.tool(made.append, name="pay", effect="write")(1)
-            with pytest.raises(tape.EffectRefused):
-                refused.tool(made.append, name="unsaid")(1)
+            for effect in (None, "write", "idempotent"):
+                with pytest.raises(tape.EffectRefused):
+                    refused.tool(made.append, name="pay", effect=effect)(1)
         assert made == [1]
         with tape.replay(chat, run.id, live_from=1, into=chat.fork(), effects="allow") as allowed:
             allowed.tool(made.append, name="pay", effect="write")(1)

@@ -641,5 +641,5 @@ def test_nothing_is_kept_of_a_run_that_is_over(chat: tape.Tape) -> None:
     with pytest.raises(tape.InvalidEntry, match="has ended"):
         tool()
     gc.collect()
-    with pytest.raises(tape.InvalidEntry, match="not begun"):
+    with pytest.raises(tape.InvalidEntry, match="has not started"):
         tape.record(chat).tool(lambda: 1)

@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tape import AsyncRun, Run
+from tape import AsyncRun, InvalidEntry, Run
 
 __all__ = ["AsyncExchanges", "Exchanges"]
 
 _ABOUT_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
 """Headers that do not hold for the body as it is recorded: decoded and whole."""
+_READING = {"GET", "HEAD", "OPTIONS"}
+"""Methods that change nothing on the server."""
 
 
 class _Recorded:
@@ -21,18 +23,28 @@ class _Recorded:
     response: Callable[..., Any]
 
     def __init__(
-        self, run: Run | AsyncRun, inner: Any = None, *, effect: str | None = None, name: str = "http"
+        self,
+        run: Run | AsyncRun,
+        inner: Any = None,
+        *,
+        kind: str = "tool",
+        effect: str | None = None,
+        name: str = "http",
     ) -> None:
+        if kind not in ("model", "tool") or (kind == "model" and effect is not None):
+            raise InvalidEntry("kind", 'must be "tool", or "model", which has no effect')
         self._run = run
         self._inner = inner
+        self._kind = kind
         self._effect = effect
         self._name = name
 
-    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call as one of a model, or with an ``effect`` as one of a tool."""
-        if self._effect is None:
+    def _wrap(self, call: Callable[..., Any], method: str) -> Callable[..., Any]:
+        """Return the call as one of a model, or of a tool whose effect its method tells if ``effect`` does not."""
+        if self._kind == "model":
             return self._run.model(call, name=self._name)
-        return self._run.tool(call, name=self._name, effect=self._effect)
+        effect = self._effect or ("read" if method in _READING else "write")
+        return self._run.tool(call, name=self._name, effect=effect)
 
     def _answer(self, data: Any, request: Any) -> Any:
         body = base64.b64decode(data["base64"]) if "base64" in data else data["text"].encode()
@@ -51,7 +63,7 @@ class Exchanges(_Recorded):
             answer.read()
             return _told(answer)
 
-        return self._answer(self._wrap(send)(**_asked(request, request.read())), request)
+        return self._answer(self._wrap(send, request.method)(**_asked(request, request.read())), request)
 
     def close(self) -> None:
         """Close the inner transport."""
@@ -71,7 +83,7 @@ class AsyncExchanges(_Recorded):
             return _told(answer)
 
         asked = _asked(request, await request.aread())
-        return self._answer(await self._wrap(send)(**asked), request)
+        return self._answer(await self._wrap(send, request.method)(**asked), request)
 
     async def aclose(self) -> None:
         """Close the inner transport."""
