@@ -150,7 +150,7 @@ class RunBase:
         journal.lanes.end()
         LISTENERS.set(tuple(listener for listener in LISTENERS.get() if listener != self._listen))
         journal.close()
-        return ended(self._ready, error) if journal.writes else None
+        return ended(self._ready, error or self._divergence()) if journal.writes else None
 
     def _end(self, event: Ended) -> Conduct:
         """Record how the run ended. Another worker may have ended it before: a completed run stays completed."""
@@ -164,11 +164,14 @@ class RunBase:
                     return
                 event = structs.replace(event, attempt=event.attempt + 1)
 
-    def _raise_divergence(self, error: BaseException | None) -> None:
-        """Raise what the agent took for an error of its own, and what was recorded and never asked for."""
+    def _divergence(self) -> Diverged | None:
+        """Return what the agent took for an error of its own, or what was recorded and never asked for."""
         first = self.report.first
-        if error is None and first is not None and not self._plan.collects:
-            raise Diverged(first)
+        return None if first is None or self._plan.collects else Diverged(first)
+
+    def _raise_divergence(self, error: BaseException | None) -> None:
+        if error is None and (diverged := self._divergence()) is not None:
+            raise diverged
 
 
 class Run(RunBase):
