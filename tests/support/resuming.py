@@ -56,7 +56,7 @@ def resume(store: tape.Store, *, id: str, file: str, seed: int, faults: bool) ->
     pick = random.Random(seed)
 
     def fate() -> None:
-        chosen = pick.choice(_FATES) if faults and pick.random() < 0.25 else "return"
+        chosen = pick.choice(_FATES) if faults and pick.random() < 0.35 else "return"
         if chosen == "fail":
             raise ValueError("no")
         if chosen == "hang":
