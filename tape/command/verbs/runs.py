@@ -180,7 +180,9 @@ def bisect(
         str | None, typer.Option("--command", metavar="COMMAND", help="A shell command that exits with 0 on success.")
     ] = None,
     tries: Annotated[int, typer.Option("--tries", min=1, help="Try at most N live continuations.")] = 25,
-    allow_writes: Annotated[bool, typer.Option("--allow-writes", help="Also call tools that are not declared as reading.")] = False,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Also call tools that are not declared as reading.")
+    ] = False,
     test: Annotated[
         str | None,
         typer.Option("--test", metavar="FILE", help="Write a replay test of the successful run to this file."),
