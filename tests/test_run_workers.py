@@ -12,7 +12,8 @@ import pytest
 from support import resuming
 from support.backends import Backend
 from support.processes import Crew
-from support.resuming import STEPS, agent, happened
+from support.proxy import Proxy
+from support.resuming import FATES, STEPS, agent, happened
 from support.sizes import heavy, size
 
 import tape
@@ -218,6 +219,21 @@ class TestTwoWorkers:
         assert len({answer[1] for answer in answers if len(answer) == 2}) == 1
 
 
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("reply", [True, False], ids=["reply lost", "request lost"])
+def test_a_lost_reply_is_no_other_worker(backend: Backend, proxy: Proxy, reply: bool) -> None:
+    """When the connection breaks while the start of a call is recorded, the worker finds its own entry and goes on."""
+    made: list[int] = []
+    with tape.open(proxy.url, **backend.options) as store, tape.record(store.tape("work"), id="r") as run:
+        tool = run.tool(lambda n: made.append(n), name="send")
+        for number in range(3):
+            proxy.lose(("COMMIT", "WITH lock AS"), reply=reply)
+            tool(number)
+            assert proxy.lost == number + 1
+        assert made == [0, 1, 2]
+        assert run.report.live == 3
+
+
 @heavy
 def test_many_processes_resume_one_run(backend: Backend, crew: Crew, tmp_path: Path) -> None:
     """Whoever fails, hangs or is killed: each write happens once or is reported as unknown, and never twice."""
@@ -227,10 +243,14 @@ def test_many_processes_resume_one_run(backend: Backend, crew: Crew, tmp_path: P
     chat, met = store.tape("work"), Counter[str]()
     for number in range(ROUNDS):
         id, file = f"run-{number}", tmp_path / f"effects-{number}"
+        fates = [pick.choice(FATES) if pick.random() < 0.15 else "return" for _ in range(2 * STEPS)]
+        # Each fate is met once in four rounds, before the first effect or after it.
+        fates[:2] = [FATES[number % 4], "return"] if number // 4 % 2 == 0 else ["return", FATES[number % 4]]
         for wave in range(3):
+            given = {"id": id, "file": str(file), "fates": fates if wave < 2 else ["return"] * 2 * STEPS}
             workers = [
-                crew.launch(backend, resuming.resume, opening={"durability": "normal"}, id=id, file=str(file), **given)
-                for given in [{"seed": pick.random(), "faults": wave < 2} for _ in range(pick.randint(2, 5))]
+                crew.launch(backend, resuming.resume, opening={"durability": "normal"}, **given)
+                for _ in range(pick.randint(2, 5))
             ]
             answers, waiting = [], []
             for worker in workers:

@@ -212,7 +212,9 @@ def read_event(entry: Entry) -> Started | Call | Result | Ended:
     """Return the event of a run that an entry holds. Raises Corrupt when it holds none."""
     payload = entry.payload
     if not isinstance(payload, payloads.Event) or payload.name not in _TYPES:
-        raise Corrupt(entry.tape, entry.seq, f"the entry has the key {entry.key!r} of a run, but is no event of one")
+        raise Corrupt(
+            entry.tape, entry.seq, f"the key {entry.key!r} is of a run, but the entry is not an event of a run"
+        )
     try:
         event = typed.convert(payload.data, _TYPES[payload.name])
     except msgspec.ValidationError as error:

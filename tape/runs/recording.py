@@ -130,9 +130,7 @@ class _Bodies:
         needed = {field.of for field in self._stored[seq].values() if field.of is not None}
         for of in needed:
             if of >= seq or of not in self._stored:
-                raise Corrupt(
-                    self._tape.id, seq, f"its request refers to seq {of}, which is no earlier call of the run"
-                )
+                raise Corrupt(self._tape.id, seq, f"its request refers to seq {of}, which is not an earlier call")
         return needed
 
     def _build(self, seq: int) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import Any
 import tape
 from support.processes import heard, ready, say
 
-__all__ = ["STEPS", "agent", "happened", "resume", "sender"]
+__all__ = ["FATES", "STEPS", "agent", "happened", "resume", "sender"]
 
 STEPS = 4
-_FATES = ("return", "fail", "hang", "kill")
+FATES = ("return", "fail", "hang", "kill")
+"""What may become of an effect, before it happens and after it."""
 
 
 def agent(run: Any, send: Any, on_unknown: Any = "ask") -> list[Any]:
@@ -38,37 +39,35 @@ def happened(file: Path) -> Counter[str]:
     return Counter(file.read_text().split() if file.exists() else [])
 
 
-def sender(file: Path, fate: Callable[[], None] = lambda: None) -> Callable[..., str]:
-    """Return a tool that writes to a file, which knows nothing of transactions; ``fate`` comes before and after."""
+def sender(file: Path, meet: Callable[[int], None] = lambda at: None) -> Callable[..., str]:
+    """Return a tool that writes to a file, which knows nothing of transactions; it meets two fates at each step."""
 
     def send(step: int, answer: float, effect: tape.Effect) -> str:
-        fate()
+        meet(2 * step)
         with open(file, "a") as lines:
             lines.write(f"{effect.key}\n")
-        fate()
+        meet(2 * step + 1)
         return f"sent {step}"
 
     return send
 
 
-def resume(store: tape.Store, *, id: str, file: str, seed: int, faults: bool) -> None:
+def resume(store: tape.Store, *, id: str, file: str, fates: list[str]) -> None:
     """Resume a run, and tell how that ended. An effect that hangs says so and waits for a word."""
-    pick = random.Random(seed)
 
-    def fate() -> None:
-        chosen = pick.choice(_FATES) if faults and pick.random() < 0.35 else "return"
-        if chosen == "fail":
+    def meet(at: int) -> None:
+        if fates[at] == "fail":
             raise ValueError("no")
-        if chosen == "hang":
+        if fates[at] == "hang":
             say("hangs")
             heard()
-        if chosen == "kill":
+        if fates[at] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
 
     ready()
     try:
         with tape.record(store.tape("work"), id=id, resume=True) as run:
-            answer = agent(run, sender(Path(file), fate))
+            answer = agent(run, sender(Path(file), meet))
     except tape.EffectUnknown as error:
         say(("unknown", error.key))
     except tape.InvalidEntry as error:
