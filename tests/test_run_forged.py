@@ -186,11 +186,13 @@ class TestWhatARecordingDoesNotDecide:
     @pytest.mark.parametrize("forged", [{"effect": "read"}, {"effect": "write", "bound": True}])
     def test_whether_a_write_is_made_again(self, chat: tape.Tape, forged: dict[str, Any]) -> None:
         """A resumed run asks about a write without an outcome, even if the recording says that it read or was bound."""
-        write(chat, call={**CALL, **forged}, result=None, ended=None)
-        digest = read_recording(chat, "r").calls[0].digest
-        made: list[str] = []
-        with pytest.raises((tape.EffectUnknown, tape.Diverged)), tape.record(chat, id="r", resume=True) as run:
-            run.tool(lambda: made.append(digest), name="f")()
+        made: list[int] = []
+        with tape.record(chat, id="first") as run:
+            run.tool(lambda: None, name="f")()
+        digest = read_recording(chat, "first").calls[0].digest
+        write(chat, call={**CALL, **forged, "digest": digest}, result=None, ended=None)
+        with pytest.raises(tape.EffectUnknown), tape.record(chat, id="r", resume=True) as run:
+            run.tool(lambda: made.append(1), name="f")()
         assert made == []
 
     @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ class TestTwoWorkers:
 
         async def main() -> list[Any]:
             async with tape.open_async(backend.url, **backend.options) as store:
-                chat = store.tape("work")
+                chat, all_begun = store.tape("work"), asyncio.Barrier(3)
 
                 async def work(name: str) -> list[Any]:
                     async def send(to: str) -> str:
@@ -205,6 +205,7 @@ class TestTwoWorkers:
                         return f"by {name}"
 
                     async with tape.record(chat, id="r", resume=True) as run:
+                        await all_begun.wait()
                         said = await run.model(lambda: name, name="m")()
                         try:
                             return [said, await run.tool(send)(to=said)]
