@@ -13,6 +13,7 @@ from support.backends import Backend
 
 import tape
 from tape.core.render.settle import NO_RESULT
+from tape.runs.pure.effects import MAY_HAVE_RUN
 from tape.runs.recording import read_recording
 
 
@@ -219,6 +220,23 @@ class TestEffects:
             with tape.replay(chat, id) as again:
                 again.tool(send)("ann")
             assert again.report.ok
+
+    def test_what_a_probe_finds_and_what_a_skip_tells(self, chat: tape.Tape) -> None:
+        """The agent gets the value of a probe as it is; a skip gives its text, whatever the tool returns otherwise."""
+
+        def send(effect: tape.Effect) -> tape.Change:
+            raise PowerCut
+
+        def redact(value: Any) -> Any:
+            return "***" if value == "hunter2" else value
+
+        for id, on_unknown, answer in (("probe", lambda effect: "hunter2", "hunter2"), ("skip", "skip", MAY_HAVE_RUN)):
+            crashed(chat, lambda run: run.tool(send)(), id)
+            with tape.record(chat, id=id, resume=True, redact=redact) as run:
+                assert run.tool(send, on_unknown=on_unknown)() == answer
+        with tape.replay(chat, "skip") as again:
+            assert again.tool(send)() == MAY_HAVE_RUN
+        assert "hunter2" not in repr([entry.payload for entry in chat.entries()])
 
     def test_what_reads_is_made_again(self, chat: tape.Tape) -> None:
         """Models, values and tools that read or are idempotent need no decision."""

@@ -125,16 +125,16 @@ class Calls:
             step.effect._settle = functools.partial(self._settle, step)
         if step.mode == "answer":
             return (yield from self._answered(step))
-        outcome = yield from self._start(step)
-        if outcome is not None:
+        answer = yield from self._start(step)
+        if answer is not None:
             journal.answered(step)
-            return self._answer(step, outcome)
+            return answer()
         if wrapped.wants_effect:
             kwargs = {**kwargs, "effect": step.effect}
         return (yield from self._conclude(step, ("invoke", (step, args, kwargs))))
 
     def _start(self, step: Step) -> Conduct:
-        """Record that a call starts, so that it may be made; or return its outcome, and it is not made.
+        """Record that a call starts, so that it may be made; or return a function that answers it, and it is not made.
 
         Several workers may resume one run. The one that records the start of a call makes it. For all others it is a
         call that somebody started: they take its outcome if there is one, and otherwise nobody knows whether it ran.
@@ -144,14 +144,21 @@ class Calls:
             if step.unknown:
                 outcome = yield from self._outcome(step)
                 if outcome is not None:
-                    return outcome
+                    return functools.partial(self._answer, step, outcome)
                 decision = journal.on_unknown(step)
                 if decision == "skip":
-                    return (yield from self._record(step, journal.skipped(step)))
+                    outcome = yield from self._record(step, journal.skipped(step))
+                    return functools.partial(self._answer, step, outcome)
                 happened = (yield "probe", step) if decision == "probe" else None
                 if happened is not None and happened is not False:
+                    value = None if happened is True else happened
+                    result = journal.completed(step, value)
+                    outcome = yield from self._record(step, result)
+                    # The agent gets what the probe found as it is, and not as it is stored.
                     return (
-                        yield from self._record(step, journal.completed(step, None if happened is True else happened))
+                        functools.partial(self._answer, step, outcome)
+                        if outcome is not result
+                        else lambda value=value: value
                     )
             try:
                 receipt = yield "write", journal.dispatch(step)
@@ -244,7 +251,8 @@ class Calls:
 
     def _answer(self, step: Step, result: Result) -> Any:
         """Return, raise or yield again what was recorded."""
-        load = step.wrapped.load
+        # A skipped call has a text in the place of its value.
+        load = None if result.status == "skipped" else step.wrapped.load
         # A step that is awaited already needs the value itself.
         awaited = result.awaited and not step.awaited
         if result.chunks is not None:
