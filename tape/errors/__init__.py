@@ -35,7 +35,7 @@
     ├── ImportFailed         the file cannot be imported
     ├── Diverged             a replayed run differs from its recording
     ├── RecordedError        a recorded call raised an error of an unavailable type
-    ├── EffectRefused        a replay does not call tools that write
+    ├── EffectRefused        a replay calls only tools that are declared as reading
     ├── EffectUnknown        a call that writes was started, and its outcome is unknown
     └── AlreadySettled       another process has recorded the outcome of the call
 
@@ -469,14 +469,14 @@ class RecordedError(TapeError):
 
 
 class EffectRefused(TapeError):
-    """A replay was about to call a tool that writes, which needs ``into=`` and ``effects="allow"``.
+    """A replay was about to call a tool that is not declared as reading: that needs ``into=`` and ``effects="allow"``.
 
     Nothing was called. Declare a tool that only reads with ``run.tool(fn, effect="read")``.
     """
 
     def __init__(self, run: str, tool: str) -> None:
         super().__init__(
-            f"tool {shown(tool)} writes, and a replay of run {shown(run)} does not call it; "
+            f"a replay of run {shown(run)} does not call tool {shown(tool)}, which is not declared as reading; "
             'pass into= and effects="allow", or declare it with effect="read" if it only reads'
         )
         self.run = run

@@ -61,8 +61,9 @@ def record(
     list of field names, a ``Redact``, or a function from JSON to JSON. ``normalise`` names what changes from run to
     run and is not compared: JSON pointers into a request, with ``*`` for any part, or names of fields.
 
-    With ``resume`` and the ``id`` of a run that was interrupted it goes on: calls that were completed are answered from
-    the tape, and those that were started and have no outcome are dealt with as ``on_unknown`` of each tool says.
+    With ``resume`` and the ``id`` of a run that was interrupted it continues: calls that were completed are answered
+    from the tape, and ``on_unknown`` of each tool decides on calls that were started and have no outcome. Several
+    workers may resume one run: the first one that records the start of a call makes it.
     """
     plan = Plan(name=name, id=id, input=input, resume=resume, redact=redact, normalise=_listed(normalise))
     return _run(chat, plan)
@@ -130,8 +131,8 @@ def replay(
 
     ``live_from=n, into=fork`` answers the calls before number ``n`` from the tape, makes the others, and records them
     on the fork. ``tools="live"`` makes the calls of tools and holds their results against the recorded ones, which the
-    agent is given. A tool that writes is never called, unless ``into`` and ``effects="allow"`` are both given. A run
-    that goes on from one on another tape needs that tape as ``base``.
+    agent is given. Only tools that the program declares with ``effect="read"`` are called, unless ``into`` and
+    ``effects="allow"`` are both given. A run that continues one on another tape needs that tape as ``base``.
     """
     plan = Plan(
         run=run,

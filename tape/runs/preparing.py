@@ -13,16 +13,14 @@ from tape.errors import InvalidEntry
 from tape.handles.options import call_of
 from tape.handles.tape import Tape
 from tape.new_ids import new_id
-from tape.runs import recording as entries
-from tape.runs.journal import Fact, Journal, Settings
+from tape.runs.events import LONGEST_RUN_ID, Base, Ended, Resumed, RunEvent, Started
+from tape.runs.journal import Journal, Settings
 from tape.runs.matching import MATCHES, Cursor
 from tape.runs.pure.requests import Normaliser, Reader
-from tape.runs.recording import Recording, find_run, key_of, read_recording
+from tape.runs.recording import Recording, find_run, read_recording
 from tape.runs.sources import with_sources
 
-__all__ = ["Plan", "Prepared", "ended_fact", "prepare", "scratch_tape"]
-
-_LONGEST_RUN_ID = 60
+__all__ = ["Plan", "Prepared", "ended", "prepare", "scratch_tape"]
 
 
 class Plan(Struct, kw_only=True):
@@ -63,6 +61,8 @@ class Plan(Struct, kw_only=True):
             raise InvalidEntry("into", "must be a fork of the tape: live calls are recorded on it")
         if self.effects == "allow" and self.into is None:
             raise InvalidEntry("effects", "'allow' needs into=, a fork that records the writes")
+        if self.name is not None:
+            strict.text(self.name, "name")
         redactor(self.redact)
 
 
@@ -72,7 +72,7 @@ class Prepared(Struct):
     journal: Journal
     recording: Recording | None
     input: Any
-    opening: list[Fact]
+    opening: list[RunEvent]
     ends: int = 0
     """How often the run has ended before."""
     started: int = 0
@@ -99,12 +99,10 @@ def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Pre
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=into is not None)
     journal.copies = into is not None and plan.live_from is None
     journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
-    opening = []
+    opening: list[RunEvent] = []
     if into is not None:
-        data: dict[str, Any] = _given(plan.name or recording.info.name, recording.info.input, redact)
-        if plan.live_from is not None:
-            data["base"] = {"tape": chat.id, "run": plan.run, "before": plan.live_from}
-        opening = [_started(run, data, reader)]
+        shared = None if plan.live_from is None else Base(chat.id, plan.run, plan.live_from)
+        opening = [_started(journal, plan.name or recording.info.name, recording.info.input, shared)]
     return Prepared(journal, recording, recording.info.input, opening, started=recording.info.seq)
 
 
@@ -121,7 +119,7 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
             run, reader=reader, redact=redact, cursor=None, settings=Settings(writes_allowed=True), writes=True
         )
         given = strict_input(plan.input)
-        return Prepared(journal, None, given, [_started(run, _given(plan.name, given, redact), reader)])
+        return Prepared(journal, None, given, [_started(journal, plan.name, given)])
     if not plan.resume:
         raise InvalidEntry("id", f"tape {chat.id!r} already has a run {run!r}; pass resume=True to continue it")
     if info.status == "completed":
@@ -133,18 +131,18 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=True)
     journal.tape = chat.id
     journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
-    resumed = Fact("run.resumed", {"run": run, "calls": len(recording.calls)}, key_of(run, "resumed", new_id()))
+    resumed = Resumed(run=run, calls=len(recording.calls), worker=journal.worker)
     # The tape has the input without secrets; given again, it is whole.
     again = redact is not None and plan.input is not None
-    whole = again and _given(None, strict_input(plan.input), redact)["input"] == info.input
+    whole = again and _shown_input(strict_input(plan.input), redact) == info.input
     given = strict_input(plan.input) if whole else info.input
     return Prepared(journal, recording, given, [resumed], ends=info.ends, started=info.seq)
 
 
 def _run_id(id: str | None) -> str:
     run = new_id() if id is None else strict.identifier(id, "id")
-    if len(run) > _LONGEST_RUN_ID or ":" in run:
-        raise InvalidEntry("id", f"must have at most {_LONGEST_RUN_ID} characters, and no colon")
+    if len(run) > LONGEST_RUN_ID or ":" in run:
+        raise InvalidEntry("id", f"must have at most {LONGEST_RUN_ID} characters, and no colon")
     return run
 
 
@@ -154,30 +152,33 @@ def strict_input(value: Any) -> Any:
     return strict.copied(value)
 
 
-def _given(name: str | None, value: Any, redact: Redactor | None) -> dict[str, Any]:
+def _shown_input(value: Any, redact: Redactor | None) -> Any:
     """Return what a run was given, without secrets."""
-    if redact is None:
-        return {"name": name, "input": value}
-    shown = None if name is None else redact.text(name)
-    return {"name": shown, "input": None if value is None else strict_input(redact(strict.copied(value)))}
+    return value if redact is None or value is None else strict_input(redact(strict.copied(value)))
 
 
-def _started(run: str, data: dict[str, Any], reader: Reader) -> Fact:
-    data = {"run": run, **{name: value for name, value in data.items() if value is not None}}
-    if reader.normaliser.patterns:
-        data["normalise"] = reader.normaliser.patterns
-    return Fact(entries.STARTED, data, key_of(run, "start"))
+def _started(journal: Journal, name: str | None, input: Any, base: Base | None = None) -> Started:
+    redact, patterns = journal.redact, journal.reader.normaliser.patterns
+    return Started(
+        run=journal.run,
+        name=name if name is None or redact is None else redact.text(name),
+        input=_shown_input(input, redact),
+        base=base,
+        normalise=patterns,
+        worker=journal.worker,
+    )
 
 
-def ended_fact(prepared: Prepared, error: BaseException | None) -> Fact:
+def ended(prepared: Prepared, error: BaseException | None) -> Ended:
     """Return the event with which a run ends."""
     journal = prepared.journal
-    data: dict[str, Any] = {"run": journal.run, "status": "completed"}
-    if error is not None:
-        data["status"] = "failed" if isinstance(error, Exception) else "interrupted"
-        data["error"] = journal.error_text(error)
-    data["calls"] = journal.report.matched + journal.report.live
-    return Fact(entries.ENDED, data, key_of(journal.run, "end", prepared.ends + 1))
+    return Ended(
+        run=journal.run,
+        status="completed" if error is None else "failed" if isinstance(error, Exception) else "interrupted",
+        error=None if error is None else journal.error_text(error),
+        calls=journal.report.matched + journal.report.live,
+        attempt=prepared.ends + 1,
+    )
 
 
 def scratch_tape(chat: Tape, prepared: Prepared) -> Tape:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import tape
-from tape import AsyncRun, Run
+from tape import AsyncRun, InvalidEntry, Run
 
 __all__ = ["AsyncExchanges", "Exchanges"]
 
@@ -21,6 +21,8 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 }
 """How servers write JSON. A body in another layout is kept as text, since a replay answers with the same bytes."""
 _WITHHELD = "[redacted]"
+_READING = {"GET", "HEAD", "OPTIONS"}
+"""Methods that change nothing on the server."""
 
 
 class _Recorded:
@@ -33,21 +35,26 @@ class _Recorded:
         run: Run | AsyncRun,
         inner: Any = None,
         *,
+        kind: str = "tool",
         effect: str | None = None,
         name: str = "http",
         redact: Callable[[Any], Any] | Iterable[str] | None = tape.Redact.CREDENTIALS,
     ) -> None:
+        if kind not in ("model", "tool") or (kind == "model" and effect is not None):
+            raise InvalidEntry("kind", 'must be "tool", or "model", which has no effect')
         self._run = run
         self._inner = inner
+        self._kind = kind
         self._effect = effect
         self._name = name
         self._redact = redact
 
-    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call as one of a model, or with an ``effect`` as one of a tool."""
-        if self._effect is None:
+    def _wrap(self, call: Callable[..., Any], method: str) -> Callable[..., Any]:
+        """Return the call as one of a model, or of a tool whose effect its method tells if ``effect`` does not."""
+        if self._kind == "model":
             return self._run.model(call, name=self._name, redact=self._redact)
-        return self._run.tool(call, name=self._name, effect=self._effect, redact=self._redact)
+        effect = self._effect or ("read" if method in _READING else "write")
+        return self._run.tool(call, name=self._name, effect=effect, redact=self._redact)
 
     def _answer(self, data: Any, request: Any) -> Any:
         headers = [
@@ -70,7 +77,7 @@ class Exchanges(_Recorded):
             answer.read()
             return _told(answer)
 
-        return self._answer(self._wrap(send)(**_asked(request, request.read())), request)
+        return self._answer(self._wrap(send, request.method)(**_asked(request, request.read())), request)
 
     def close(self) -> None:
         """Close the inner transport."""
@@ -90,7 +97,7 @@ class AsyncExchanges(_Recorded):
             return _told(answer)
 
         asked = _asked(request, await request.aread())
-        return self._answer(await self._wrap(send)(**asked), request)
+        return self._answer(await self._wrap(send, request.method)(**asked), request)
 
     async def aclose(self) -> None:
         """Close the inner transport."""

@@ -11,6 +11,7 @@ import msgspec
 
 from tape.core.redact import Redactor
 from tape.errors import InvalidEntry
+from tape.runs.pure.deltas import StoredField
 from tape.runs.pure.fields import Field, digest_of, encoded
 
 __all__ = ["Body", "Normaliser", "Reader", "parameter_names"]
@@ -27,10 +28,10 @@ class Body:
         self.seq = 0
         """The entry that it was stored with."""
 
-    def stored(self, before: Body | None, contexts: Mapping[bytes, Mapping[str, Any]]) -> dict[str, Any]:
+    def stored(self, before: Body | None, contexts: Mapping[bytes, StoredField]) -> dict[str, StoredField]:
         """Return its fields as they are stored: beside those of an earlier call, or as pointers to ``contexts``."""
         return {
-            name: dict(contexts[field.digest])
+            name: contexts[field.digest]
             if field.digest in contexts
             else field.stored(before.seq if before else 0, before._fields.get(name) if before else None)
             for name, field in self._fields.items()

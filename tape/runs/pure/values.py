@@ -7,15 +7,16 @@ the program has loaded it, or else the data itself.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, Struct, field, structs
 
 from tape.core import strict, typed
 from tape.core.lenient import lenient
@@ -25,7 +26,8 @@ from tape.runs.pure.fields import without_addresses
 
 __all__ = [
     "Load",
-    "error_of",
+    "StoredError",
+    "StoredValue",
     "loader_of",
     "redacted",
     "redacted_error",
@@ -39,47 +41,74 @@ __all__ = [
 Load = Callable[[Any], Any]
 
 _PLAIN = (str, int, float, bool, dict, list, type(None))
+_COLLECTIONS: dict[str, Load] = {f"builtins:{kind.__name__}": kind for kind in (tuple, set, frozenset)}
 
 
-def stored(value: Any, redact: Redactor | None) -> dict[str, Any]:
-    """Return a value as it is stored: its data, its type where that is no JSON, and what was lost, if anything."""
+class StoredValue(Struct, omit_defaults=True, kw_only=True):
+    """A value as it is stored: its data or bytes, or why it was withheld."""
+
+    data: Any = field(name="is", default=UNSET)
+    raw: bytes | None = field(name="bytes", default=None)
+    withheld: str | None = None
+    type: str | None = None
+    """The module and the name of its type, where that is not of JSON."""
+    replaced: list[str] = field(default_factory=list)
+    """What was lost."""
+
+    def __post_init__(self) -> None:
+        if (self.data is not UNSET) + (self.raw is not None) + (self.withheld is not None) != 1:
+            raise ValueError("it needs exactly one of 'is', 'bytes' and 'withheld'")
+
+
+class StoredError(Struct, omit_defaults=True, kw_only=True):
+    """An error as it is stored: its type, its text and its arguments."""
+
+    type: str
+    text: str
+    args: list[Any]
+    replaced: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.type.rpartition(':')[2]}: {self.text}"
+
+
+def stored(value: Any, redact: Redactor | None) -> StoredValue:
+    """Return a value as it is stored."""
     return stored_chunks([value], redact)[0]
 
 
-def stored_chunks(values: Sequence[Any], redact: Redactor | None) -> list[dict[str, Any]]:
+def stored_chunks(values: Sequence[Any], redact: Redactor | None) -> list[StoredValue]:
     """Return the chunks of a stream as they are stored: a secret may be spread over several of them."""
-    return redacted([_record_of(value) for value in values], redact)
+    return redacted([_stored_whole(value) for value in values], redact)
 
 
-def redacted(records: Sequence[dict[str, Any]], redact: Redactor | None) -> list[dict[str, Any]]:
+def redacted(values: Sequence[StoredValue], redact: Redactor | None) -> list[StoredValue]:
     """Return stored values without secrets."""
     if redact is None:
-        return list(records)
+        return list(values)
     try:
-        data = [base64.b64decode(record["bytes"]) if "bytes" in record else record.get("is") for record in records]
+        data = [value.raw if value.raw is not None else value.data for value in values]
+        cleaned = redact.stream([None if one is UNSET else one for one in data])
         return [
-            record if "withheld" in record else _without_secrets(record, cleaned, redact)
-            for record, cleaned in zip(records, redact.stream(data), strict=True)
+            value if value.withheld is not None else _without_secrets(value, one, redact)
+            for value, one in zip(values, cleaned, strict=True)
         ]
     except Exception as error:
         # The call was made. That it was, is recorded all the same; its value is not, since it may be a secret.
-        return [{"withheld": f"redact raised {type(error).__name__}"} for _ in records]
+        return [StoredValue(withheld=f"redact raised {type(error).__name__}") for _ in values]
 
 
-def _without_secrets(record: dict[str, Any], cleaned: Any, redact: Redactor) -> dict[str, Any]:
+def _without_secrets(value: StoredValue, cleaned: Any, redact: Redactor) -> StoredValue:
     if isinstance(cleaned, bytes):
-        return {"bytes": base64.b64encode(cleaned).decode()}
-    made = {**record, "is": lenient(cleaned)[0]}
-    made.pop("bytes", None)
-    if "replaced" in record:
-        # Paths are made of names of fields.
-        made["replaced"] = [redact.text(note) for note in record["replaced"]]
-    return made
+        return StoredValue(raw=cleaned)
+    # Paths are made of names of fields.
+    replaced = [redact.text(note) for note in value.replaced]
+    return StoredValue(data=lenient(cleaned)[0], type=value.type, replaced=replaced)
 
 
-def _record_of(value: Any) -> dict[str, Any]:
+def _stored_whole(value: Any) -> StoredValue:
     if isinstance(value, bytes | bytearray):
-        return {"bytes": base64.b64encode(bytes(value)).decode()}
+        return StoredValue(raw=bytes(value))
     replaced: list[str] = []
     try:
         raw = strict.encode(value, "value")
@@ -90,34 +119,23 @@ def _record_of(value: Any) -> dict[str, Any]:
     except InvalidEntry:
         data, replaced = lenient(value)
         data = without_addresses(data) if isinstance(data, str) else data
-    record: dict[str, Any] = {"is": data}
-    if type(value) not in _PLAIN:
-        record["type"] = f"{type(value).__module__}:{type(value).__qualname__}"
-    if lost := [note for note in replaced if not note.startswith("value is a ")]:
-        record["replaced"] = lost[:20]
-    return record
+    return StoredValue(
+        data=data,
+        type=None if type(value) in _PLAIN else f"{type(value).__module__}:{type(value).__qualname__}",
+        replaced=[note for note in replaced if not note.startswith("value is a ")][:20],
+    )
 
 
-def restored(record: Mapping[str, Any], load: Load | None) -> Any:
+def restored(value: StoredValue, load: Load | None) -> Any:
     """Return a stored value as the program expects it. Raises InvalidEntry when ``load`` cannot make it."""
-    if "withheld" in record:
-        raise InvalidEntry("value", f"was not recorded: {record['withheld']}")
-    if "bytes" in record:
-        data: Any = base64.b64decode(record["bytes"])
-        return data if load is None else _loaded(load, data)
-    data = strict.copied(record["is"])
-    if load is not None:
-        return _loaded(load, data)
-    name = record.get("type")
-    if name is None:
-        return data
-    if name == "builtins:tuple":
-        return tuple(data)
-    if name in ("builtins:set", "builtins:frozenset"):
-        return set(data) if name == "builtins:set" else frozenset(data)
-    cls = _loaded_type(name)
-    maker = None if cls is None else _maker(cls)
-    return data if maker is None else _loaded(maker, data)
+    if value.withheld is not None:
+        raise InvalidEntry("value", f"was not recorded: {value.withheld}")
+    if value.raw is not None:
+        return value.raw if load is None else _loaded(load, value.raw)
+    data = strict.copied(value.data)
+    if load is None and value.type is not None:
+        load = _COLLECTIONS.get(value.type) or _maker(_loaded_type(value.type))
+    return data if load is None else _loaded(load, data)
 
 
 def _loaded(load: Load, data: Any) -> Any:
@@ -132,7 +150,8 @@ def _loaded_type(name: str) -> Any:
     module, _, path = name.partition(":")
     value: Any = sys.modules.get(module)
     for part in path.split("."):
-        value = getattr(value, part, None)
+        # No getattr: a module or a class may run code to make an attribute that it does not have.
+        value = vars(value).get(part) if isinstance(value, type | ModuleType) else None
     return value if isinstance(value, type) else None
 
 
@@ -164,47 +183,42 @@ def loader_of(fn: Any, load: Load | None) -> Load | None:
     return None
 
 
-def stored_error(error: BaseException, redact: Redactor | None) -> dict[str, Any]:
-    """Return an error as it is stored: its type, its text and its arguments."""
+def stored_error(error: BaseException, redact: Redactor | None) -> StoredError:
+    """Return an error as it is stored."""
     arguments, replaced = lenient(list(error.args))
-    record = {
-        "type": f"{type(error).__module__}:{type(error).__qualname__}",
-        "text": lenient(str(error))[0],
-        "args": arguments,
-    }
-    if replaced:
-        record["replaced"] = replaced[:20]
+    name = f"{type(error).__module__}:{type(error).__qualname__}"
+    record = StoredError(type=name, text=lenient(str(error))[0], args=arguments, replaced=replaced[:20])
     return record if redact is None else redacted_error(record, redact)
 
 
-def redacted_error(record: dict[str, Any], redact: Redactor) -> dict[str, Any]:
+def redacted_error(record: StoredError, redact: Redactor) -> StoredError:
     """Return a stored error without secrets."""
     try:
-        arguments = redact(record["args"])
-        made = {
-            "text": str(redact(record["text"])),
-            "args": lenient(arguments)[0] if isinstance(arguments, list) else [],
-        }
-        if "replaced" in record:
-            made["replaced"] = [redact.text(note) for note in record["replaced"]]
+        arguments = redact(record.args)
+        return structs.replace(
+            record,
+            text=str(redact(record.text)),
+            args=lenient(arguments)[0] if isinstance(arguments, list) else [],
+            replaced=[redact.text(note) for note in record.replaced],
+        )
     except Exception:
-        made = {"text": "[withheld]", "args": []}
-    return {**record, **made}
+        return structs.replace(record, text="[withheld]", args=[])
 
 
-def restored_error(record: Mapping[str, Any]) -> BaseException:
-    """Return the error to raise again: of its type where that can be made of its arguments, else RecordedError."""
-    cls = _loaded_type(record["type"])
-    if cls is not None and issubclass(cls, BaseException) and not record.get("replaced"):
+def restored_error(record: StoredError) -> Exception:
+    """Return the error to raise again: of its type where that can be made of its arguments, else RecordedError.
+
+    No recorded call ends with anything but an Exception. SystemExit and the like would end the program that replays,
+    and StopIteration would end the generator that raises it.
+    """
+    cls = _loaded_type(record.type)
+    replayable = cls is not None and issubclass(cls, Exception)
+    if replayable and not issubclass(cls, StopIteration | StopAsyncIteration) and not record.replaced:
         try:
-            error = cls(*record["args"])
+            error = cls(*record.args)
+            if isinstance(error, cls) and str(error) == record.text:
+                return typing.cast("Exception", error)
         except Exception:
-            return RecordedError(record["type"], record["text"])
-        if str(error) == record["text"]:
-            return typing.cast("BaseException", error)
-    return RecordedError(record["type"], record["text"])
-
-
-def error_of(record: Mapping[str, Any]) -> str:
-    """Return an error in one line."""
-    return f"{record['type'].rpartition(':')[2]}: {record['text']}"
+            # The type needs other arguments than the error shows.
+            pass
+    return RecordedError(record.type, record.text)
