@@ -212,7 +212,7 @@ def read_steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
         raise
     except Exception as error:
         # A file may hold any value in any place.
-        why = f"is no record of a {reading.format} transcript ({type(error).__name__}: {error})"
+        why = f"cannot be read as {reading.format} ({type(error).__name__}: {error})"
         raise ImportFailed(line, why) from error
 
 

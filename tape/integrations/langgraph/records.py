@@ -177,12 +177,10 @@ class Thread:
         event: Any = entry.payload
         try:
             if entry.kind != "event" or not isinstance(event.data, dict):
-                raise TypeError("it is no event with an object")
+                raise TypeError("the data must be an object of an event")
             msgspec.convert(event.data, _shape_of(event.name, event.data))
         except (msgspec.ValidationError, TypeError) as error:
-            raise tape.Corrupt(
-                entry.tape, entry.seq, f"this is no record of LangGraph's checkpoints: {error}"
-            ) from error
+            raise tape.Corrupt(entry.tape, entry.seq, f"the entry cannot be read as a checkpoint: {error}") from error
         return Record(ns, entry.key, entry.seq if entry.tape == self.chat.id else 1, event.data)
 
     # -- writing

@@ -334,6 +334,6 @@ class TestMemory:
             assert [item.key for item in memory.search(("trips",))] == ["k"]
             assert ("trips",) in memory.list_namespaces()
             if name == '["a"]':
-                with pytest.raises(tape.Corrupt, match="no item of LangGraph"):
+                with pytest.raises(tape.Corrupt, match="cannot be read"):
                     memory.get(("a",), "k")
                     memory.search(("a",))
