@@ -47,7 +47,7 @@ def forks(backend: Backend, crew: Crew, **order: Any) -> list[dict[str, Any]]:
     assert [one["status"] for one in told] == [0] * len(told)
     store = backend.open()
     assert store.verify().problems == []
-    stored = Counter(str(message.content) for message in store.tape("t").messages())
+    stored = Counter(str(message.content) for info in store.tapes() for message in store.get(info.id).messages())
     acknowledged = [content for one in told for content in one["acknowledged"]]
     assert [content for content in acknowledged if stored[content] != 1] == []
     assert max(one["fork"] for one in told) < 3

@@ -88,13 +88,15 @@ class Busy:
     def write(self, _: threading.Event) -> Iterator[None]:
         for number in range(1_000_000):
             content = f"{self._label}.write.{number}"
-            self._store.tape("t").append(role="user", content=content)
+            self._store.tape(f"t{self._label}").append(role="user", content=content)
             self.acknowledged.append(content)
+            # Not so many that all rounds take long to read them.
+            self._over.wait(0.002)
             yield
 
     def read(self, _: threading.Event) -> Iterator[None]:
         while True:
-            self._store.tape("t").messages(limit=20)
+            self._store.tape(f"t{self._label}").messages(limit=20)
             yield
 
     def transact(self, inside: threading.Event) -> Iterator[None]:
@@ -103,7 +105,7 @@ class Busy:
             content = f"{self._label}.transact.{number}"
 
             def hold(store: tape.Store, content: str = content) -> None:
-                store.tape("t").append(role="user", content=content)
+                store.tape(f"t{self._label}").append(role="user", content=content)
                 inside.set()
                 self._over.wait(1.0)
 
@@ -176,7 +178,7 @@ def _stranger(url: str, options: dict[str, Any]) -> Callable[[], None]:
         os.close(asks)
         while os.read(asked, 1):
             with tape.open(url, **options) as store:
-                store.tape("t").info()
+                store.tape("requests").info()
             os.write(answers, b".")
         os._exit(0)
     os.close(asked)
@@ -197,13 +199,14 @@ def fork_often(
     own. An engine of the application is bound to the store in some rounds, and disposed of before the fork or not.
     """
     with tape.open(url, **options) as store:
-        store.create("t")
         store.tape("requests").event("made")
         store.tape("leases").lease("work", 3600, holder="nobody")
     stranger = _stranger(url, options)
     chance = random.Random(seed)
     ready()
     for number in range(rounds):
+        with tape.open(url, **options) as store:
+            store.create(f"t{number}")
         chosen = ways or chance.sample(list(WAYS), chance.randint(1, 4))
         engine = chance.choice(["none", "bound", "disposed"]) if engines else "none"
         say(_round(url, options, stranger, number, chosen, engine))
@@ -217,7 +220,7 @@ def _round(
     engine = _engine(url, options)
     if use != "none":
         with engine.begin() as connection:
-            store.bind(connection).tape("t").append(role="user", content=f"{number}.bound")
+            store.bind(connection).tape(f"t{number}").append(role="user", content=f"{number}.bound")
         acknowledged.append(f"{number}.bound")
     if use != "bound":
         engine.dispose()
@@ -276,7 +279,7 @@ def _child(store: tape.Store, url: str, options: dict[str, Any], number: int, te
         refused = 0
 
         def write(store: tape.Store, content: str, acknowledged: list[str] = acknowledged) -> None:
-            store.tape("t").append(role="user", content=content)
+            store.tape(f"t{number}").append(role="user", content=content)
             acknowledged.append(content)
 
         def write_anew(part: str = part) -> None:
@@ -284,9 +287,9 @@ def _child(store: tape.Store, url: str, options: dict[str, Any], number: int, te
                 write(own, f"{number}.{part}.own")
 
         def read(acknowledged: list[str] = acknowledged) -> None:
-            contents = {message.content for message in store.tape("t").messages()}
+            contents = {message.content for message in store.tape(f"t{number}").messages()}
             assert contents >= set(acknowledged)
-            assert store.verify("t").ok
+            assert store.verify(f"t{number}").ok
 
         calls: list[Callable[[], None]] = [
             lambda part=part: write(store, f"{number}.{part}.first"),  # type: ignore[misc]
