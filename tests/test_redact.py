@@ -431,7 +431,7 @@ def kept(chat: tape.Tape) -> list[Any]:
         if entry.kind != "event":
             continue
         data = dict(entry.payload.data)  # type: ignore[union-attr]
-        for name in ("run", "took", "key"):
+        for name in ("run", "took", "key", "worker"):
             data.pop(name, None)
         if "chunks" in data:
             data["chunks"] = [record for _, record in data["chunks"]]

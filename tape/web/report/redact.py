@@ -15,8 +15,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from tape.core import typed
 from tape.core.redact import REDACTED, Redact
-from tape.runs.pure.values import redacted
+from tape.runs.pure.values import StoredValue, redacted
 
 __all__ = ["REDACTED", "Redaction"]
 
@@ -109,9 +112,10 @@ class Redaction:
 
     def _without_secrets(self, chunks: list[Any]) -> Any:
         try:
-            records = redacted([record for _, record in chunks], self._redact)
-            return [[at, record] for (at, _), record in zip(chunks, records, strict=True)]
-        except (ValueError, TypeError, AttributeError):
+            values = typed.convert([value for _, value in chunks], list[StoredValue])
+            cleaned = redacted(values, self._redact)
+            return [[at, msgspec.to_builtins(value)] for (at, _), value in zip(chunks, cleaned, strict=True)]
+        except (ValueError, TypeError):
             # Not as a run writes them.
             return REDACTED
 
