@@ -79,6 +79,7 @@ __all__ = [
     "Price",
     "Prices",
     "Problem",
+    "ProcessForked",
     "ProvenanceConflict",
     "Provider",
     "ReadOnly",
@@ -87,6 +88,7 @@ __all__ = [
     "RecordedCall",
     "RecordedError",
     "Recording",
+    "Redact",
     "Region",
     "ReplicaBehind",
     "Report",
@@ -187,6 +189,7 @@ if TYPE_CHECKING:
         TapeInfo,
         Transfer,
     )
+    from tape.core.redact import Redact
     from tape.core.summaries.compaction import Summary, SummaryRequest
     from tape.db.read.recall import Recalled
     from tape.errors import (
@@ -207,6 +210,7 @@ if TYPE_CHECKING:
         NotAStore,
         NotInTransaction,
         OwnerMoved,
+        ProcessForked,
         ProvenanceConflict,
         ReadOnly,
         RecordedError,
@@ -270,6 +274,7 @@ else:
         "tape.core.memory.state": "Block BlockSpec Slot Usage",
         "tape.core.merge.diff": "Diff Revised",
         "tape.core.merge.divergence": "Conflict",
+        "tape.core.redact": "Redact",
         "tape.core.records": (
             "Ancestor Anchor Check Descendant Entry Finding Health Hit Lineage MergeReceipt Message Page Problem "
             "Receipt Report Retention Source StateValue Stats TapeInfo Transfer"
@@ -279,9 +284,9 @@ else:
         "tape.errors": (
             "AlreadySettled BudgetExceeded CommitUnknown Corrupt DatabaseDown Diverged EffectRefused EffectUnknown "
             "HeadMoved ImportFailed InvalidEntry LeaseHeld LeaseLost MergeConflict NotAStore NotInTransaction "
-            "OwnerMoved ProvenanceConflict ReadOnly RecordedError ReplicaBehind RequestClosed SchemaTooNew "
-            "SchemaTooOld StoreBusy StoreFailed SummaryMoved TablesTaken TapeClosed TapeError TapeExists TapeHidden "
-            "TapeInUse TapeNotFound UnknownEntry UnknownMessage ViewMoved"
+            "OwnerMoved ProcessForked ProvenanceConflict ReadOnly RecordedError ReplicaBehind RequestClosed "
+            "SchemaTooNew SchemaTooOld StoreBusy StoreFailed SummaryMoved TablesTaken TapeClosed TapeError TapeExists "
+            "TapeHidden TapeInUse TapeNotFound UnknownEntry UnknownMessage ViewMoved"
         ),
         "tape.handles.consumer": "Consumer",
         "tape.handles.journal.leases": "Lease",

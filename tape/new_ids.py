@@ -17,6 +17,7 @@ __all__ = ["FixedIds", "keyed", "new_id", "new_salt"]
 _lock = threading.Lock()
 _random = random.Random(os.urandom(32))
 _last = 0
+_MILLISECONDS = (1 << 48) - 1
 
 
 def _reseed() -> None:
@@ -38,8 +39,8 @@ def new_id() -> str:
     """
     global _last
     with _lock:
-        # 48 bits of milliseconds and 12 of a counter within them that never repeats nor runs back.
-        stamp = time.time_ns() // 1_000_000 << 12
+        # 48 bits of milliseconds, of whatever clock, and 12 of a counter within them that never repeats nor runs back.
+        stamp = (max(time.time_ns(), 0) // 1_000_000 & _MILLISECONDS) << 12
         if stamp <= _last:
             stamp = _last + 1
         _last = stamp

@@ -78,7 +78,7 @@ def open(
         durability=durability,
         timeout=strict.seconds(timeout, "timeout"),
         owner=None if owner is None else strict.identifier(owner, "owner"),
-        clock=system_clock if clock is None else checked_clock(clock),
+        clock=checked_clock(system_clock if clock is None else clock),
         slow=strict.seconds(slow, "slow", math.inf),
         settings=Settings(declared_slots(slots), declared_blocks(blocks), counting(counter)),
         shared=strict.flag(shared, "shared"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tape.core import strict
 from tape.core.records import Entry, MergeReceipt, Receipt
+from tape.db.engine.process_fork import RenewedLock
 from tape.db.view.opening import head_row
 from tape.errors import InvalidEntry, ReplicaBehind
 
@@ -29,7 +29,7 @@ class Replica:
 
     def __init__(self, open: Callable[[], Store]) -> None:
         self._open = open
-        self._opening = threading.Lock()
+        self._opening = RenewedLock()
         self._store: Store | None = None
 
     def store(self) -> Store:

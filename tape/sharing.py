@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from inspect import isfunction
 from typing import Any, NoReturn, TypeVar, cast
 
+from tape.db.engine.process_fork import renew_in_child
 from tape.db.engine.transaction import Database
 from tape.errors import StoreFailed
 
@@ -82,7 +83,7 @@ class _Writes:
         self._threads: dict[object, int] = {}
         """The thread of each."""
         self._ended = threading.Condition()
-        _all_writes.add(self)
+        renew_in_child(self)
 
     def counted(self, method: Callable[..., R]) -> Callable[..., R]:
         """Return a method that writes, so that a close waits for it."""
@@ -121,7 +122,7 @@ class _Writes:
             self.closed = False
             raise
 
-    def forked(self) -> None:
+    def renew(self) -> None:
         """Forget the writes of threads that are not there in a process that was just forked."""
         me = threading.get_ident()
         for call in [call for call, thread in self._threads.items() if thread != me]:
@@ -189,7 +190,6 @@ def _refuse(*args: object, **options: object) -> NoReturn:
 _opened: dict[str, _Opened] = {}
 _unused: list[_Opened] = []
 """Those whose last user has left by garbage collection while this thread had the lock."""
-_all_writes: weakref.WeakSet[_Writes] = weakref.WeakSet()
 _lock = threading.RLock()
 """May be entered again: a store that nobody holds any more can vanish, and leave, while another one is opened."""
 
@@ -254,8 +254,6 @@ def _forked() -> None:
     _lock = threading.RLock()
     _opened.clear()
     _unused.clear()
-    for writes in list(_all_writes):
-        writes.forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tape.core import json_text
 from tape.core.entries import payloads
 from tape.core.memory.loading import fetched, listed
 from tape.core.memory.state import BlockSpec
@@ -127,9 +128,9 @@ class Toolset:
             return _failure(f"there is no tool {shown}; the tools are: {', '.join(self._tools) or 'none'}")
         if isinstance(arguments, str):
             try:
-                arguments = msgspec.json.decode(arguments or "{}")
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                return _failure(f"the arguments are not JSON: {error}")
+                arguments = json_text.decode(arguments or "{}")
+            except json_text.NotJson as error:
+                return _failure(f"the arguments are {error}")
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict) or not all(isinstance(argument, str) for argument in arguments):

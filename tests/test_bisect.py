@@ -117,6 +117,32 @@ def test_what_a_bisection_tells(quick: Backend, tmp_path: Path, monkeypatch: pyt
         sys.modules.pop("agent_of_test", None)
 
 
+@pytest.mark.parametrize("id", ["x²", "é-1", "a b", "İ", "١", "class"])
+def test_a_test_of_any_run_is_python(quick: Backend, id: str) -> None:
+    """Whatever letters the id of a run has, the test that is made of it compiles, and pytest finds it."""
+    with quick.open():
+        found = tape.Bisection(
+            run=id,
+            tape="chat",
+            calls=1,
+            point=1,
+            bounds=(1, 1),
+            curve=[],
+            continuations=1,
+            rescued="fork",
+            rescued_run="r",
+            change=None,
+            diff=None,
+        )
+        space: dict[str, Any] = {}
+        text = found.test("json:dumps", str(quick.address))
+        exec(compile(text, "test_it.py", "exec"), space)
+        assert [name for name in space if name.startswith("test_rescued")] != []
+        for agent in ("class:dumps", "json:if", "json.²:dumps"):
+            with pytest.raises(tape.InvalidEntry, match="module:function"):
+                found.test(agent, str(quick.address))
+
+
 def test_a_run_that_nothing_rescues(quick: Backend) -> None:
     """The point is 0, there is no fork to look at, and no test to write."""
     with quick.open() as store:

@@ -11,6 +11,7 @@ from support.browsing import Site, Visit, served
 from support.sizes import heavy, size
 
 import tape
+from tape.command.output import clean
 from tape.web.addresses import encode
 from tape.web.report.report import write
 
@@ -139,6 +140,108 @@ class TestHostileText:
             for number in range(len(frames)):
                 visit.page.frame_locator("iframe").nth(number).locator("h1").wait_for()
             assert visit.page.evaluate("window.__pwned") is None
+
+
+MARK = "bill \u202efdp.exe"
+HEBREW = "\u05e9\u05dc\u05d5\u05dd"
+ISOLATED = """() => [...document.querySelectorAll('body *')].filter((each) => {
+    const bidi = getComputedStyle(each).unicodeBidi;
+    return each.offsetParent && !['isolate', 'isolate-override', 'plaintext'].includes(bidi);
+}).map((each) => each.outerHTML.slice(0, 80))"""
+"""The elements whose text may turn the direction of the text beside them."""
+MARKED = """(contents) => {
+    const marks = /[\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]/;
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const found = marks.test(document.title) ? [document.title] : [];
+    while (texts.nextNode()) {
+        const text = texts.currentNode;
+        if (marks.test(text.data) && !text.parentElement.closest(contents)) found.push(text.parentElement.outerHTML);
+    }
+    for (const each of document.querySelectorAll('[title], [aria-label]')) {
+        if (marks.test(each.title) || marks.test(each.ariaLabel ?? '')) found.push(each.outerHTML);
+    }
+    return found;
+}"""
+"""The names that hide a mark: texts outside of what messages say."""
+CONTENTS = ".text, .peek, .hits p, ins, del"
+EDGES = """(selector) => {
+    const element = document.querySelector(selector);
+    const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    const edges = [];
+    while (texts.nextNode()) {
+        const range = document.createRange();
+        for (let place = 0; place < texts.currentNode.length; place += 1) {
+            range.setStart(texts.currentNode, place);
+            range.setEnd(texts.currentNode, place + 1);
+            edges.push([texts.currentNode.data[place], range.getBoundingClientRect().left]);
+        }
+    }
+    return edges;
+}"""
+"""Each character of an element, and where it is drawn."""
+
+
+@pytest.fixture(scope="module")
+def turned(make_backend: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """An inspector of tapes whose names turn the direction."""
+    with make_backend("sqlite", tmp_path_factory.mktemp("turned")) as backend:
+        store = backend.open()
+        for name in (MARK, HEBREW):
+            chat = store.create(f"id {name}", name=name, owner=name, agent=name, labels=[name])
+            call = {"id": name, "type": "function", "function": {"name": name, "arguments": '{"abc": "def"}'}}
+            options: dict[str, Any] = {"actor": name, "meta": {"model": name}}
+            chat.append({"role": "user", "name": name, "content": f"{name} said"}, id=name, **options)
+            chat.append({"role": "assistant", "content": None, "tool_calls": [call]}, **options)
+            chat.append({"role": "tool", "tool_call_id": name, "content": f"{name} found"}, **options)
+            chat.record_usage(input_tokens=1, model=name)
+            chat.fork(f"fork {name}", name=f"fork {name}")
+            chat.event(name, {name: name})
+            chat.handoff(name, summary=name, owner=name)
+        with served(store) as site:
+            yield site
+
+
+class TestDirection:
+    """Names and texts that turn the direction of writing."""
+
+    def test_no_name_hides_a_mark_and_no_text_turns_its_neighbours(self, browser: Any, turned: Site) -> None:
+        """On every page each element is isolated, and marks are shown outside of what messages say."""
+        with Visit(browser, turned) as visit:
+            for name in (MARK, HEBREW):
+                ref = encode(f"id {name}")
+                views = ("", "/log", "/graph", "/context", "/usage")
+                pages = ["/", "/search?q=said", f"/e/{ref}/3", f"/diff?a={ref}@2&b={ref}", "/health"]
+                for path in [*pages, *(f"/t/{ref}{view}" for view in views)]:
+                    page = visit.go(path)
+                    assert (path, page.evaluate(ISOLATED)) == (path, [])
+                    assert (path, page.evaluate(MARKED, CONTENTS)) == (path, [])
+
+    def test_a_tapes_name_is_shown_as_the_command_shows_it(self, browser: Any, turned: Site) -> None:
+        """Marks are escapes in the list, in the heading and in the title; other characters are as they are."""
+        with Visit(browser, turned) as visit:
+            page = visit.go("/")
+            assert page.get_by_role("link", name=clean(MARK), exact=True).count() == 1
+            assert page.get_by_role("link", name=HEBREW, exact=True).count() == 1
+            page = visit.go(f"/t/{encode(f'id {MARK}')}")
+            assert (page.locator("h1").inner_text(), page.title()) == (clean(MARK), f"{clean(MARK)} · tape")
+            code_points = [*range(1, 0xD800), *range(0xE000, 0x11000), *range(0xE0000, 0xE0100)]
+            text = "".join(map(chr, code_points)) + "\r\n"
+            assert page.evaluate("async (text) => (await import('/static/dom.js')).clean(text)", text) == clean(text)
+
+    def test_a_tools_name_does_not_turn_its_arguments(self, browser: Any, turned: Site) -> None:
+        """What stands behind a name is drawn to its right, in its order."""
+        with Visit(browser, turned) as visit:
+            for name in (MARK, HEBREW):
+                visit.go(f"/t/{encode(f'id {name}')}")
+                edges = visit.page.evaluate(EDGES, ".fold.call summary")
+                arguments = [left for char, left in edges if char in "abcdef"][-6:]
+                assert arguments == sorted(arguments)
+                assert max(left for _, left in edges[: len("Call ") + len(clean(name))]) < arguments[0]
+                graph = visit.go(f"/t/{encode(f'id {name}')}/graph")
+                assert graph.locator(".graph .seq").count() > 0
+                edges = visit.page.evaluate(EDGES, ".graph .seq")
+                seq = [left for char, left in edges if char == "#"][-1]
+                assert max(left for char, left in edges[: len(clean(name))]) < seq
 
 
 class TestLargeValues:

@@ -446,6 +446,14 @@ class TestOlderReleases:
             with pytest.raises(tape.SchemaTooNew):
                 call()
 
+    def test_r4_health_tells_of_the_later_revision(self, backend: Backend) -> None:
+        """``health`` raises nothing: it is not ok, and names both revisions."""
+        store = backend.open()
+        self.fill(store)
+        upgrade_elsewhere(backend)
+        for health in (store.health(), store.health("chat")):
+            assert (health.ok, health.schema, health.expected_schema, health.head) == (False, SECOND, REVISION, None)
+
     def test_r4_writes_race_an_upgrade(self, backend: Backend) -> None:
         """Of threads that append during an upgrade every acknowledged write is before it, and the rest is refused."""
         store = backend.open()

@@ -13,6 +13,7 @@ from support.backends import Backend
 
 import tape
 from tape.core.render.settle import NO_RESULT
+from tape.runs.pure.effects import MAY_HAVE_RUN
 from tape.runs.recording import read_recording
 
 
@@ -133,19 +134,18 @@ class TestEffects:
 
     @pytest.mark.parametrize("live", [{}, {"tools": "live"}])
     def test_a_write_is_never_made_in_a_replay(self, chat: tape.Tape, live: dict[str, Any]) -> None:
-        """Whatever the mode, and whatever the replay says of the tool, what was recorded as a write is not called."""
+        """Whatever the mode, a tool is not called unless the program declares that it reads."""
         made: list[int] = []
         with tape.record(chat) as run:
             run.tool(made.append, name="pay", effect="write")(1)
-        for effect in (None, "write", "read"):
+        for effect in (None, "write", "idempotent"):
             with tape.replay(chat, run.id, **live) as again:
                 again.tool(made.append, name="pay", effect=effect)(1)
         assert made == [1]
         with tape.replay(chat, run.id, live_from=1, into=chat.fork()) as refused:
-            with pytest.raises(tape.EffectRefused):
-                refused.tool(made.append, name="pay", effect="write")(1)
-            with pytest.raises(tape.EffectRefused):
-                refused.tool(made.append, name="unsaid")(1)
+            for effect in (None, "write", "idempotent"):
+                with pytest.raises(tape.EffectRefused):
+                    refused.tool(made.append, name="pay", effect=effect)(1)
         assert made == [1]
         with tape.replay(chat, run.id, live_from=1, into=chat.fork(), effects="allow") as allowed:
             allowed.tool(made.append, name="pay", effect="write")(1)
@@ -220,6 +220,23 @@ class TestEffects:
             with tape.replay(chat, id) as again:
                 again.tool(send)("ann")
             assert again.report.ok
+
+    def test_what_a_probe_finds_and_what_a_skip_tells(self, chat: tape.Tape) -> None:
+        """The agent gets the value of a probe as it is; a skip gives its text, whatever the tool returns otherwise."""
+
+        def send(effect: tape.Effect) -> tape.Change:
+            raise PowerCut
+
+        def redact(value: Any) -> Any:
+            return "***" if value == "hunter2" else value
+
+        for id, on_unknown, answer in (("probe", lambda effect: "hunter2", "hunter2"), ("skip", "skip", MAY_HAVE_RUN)):
+            crashed(chat, lambda run: run.tool(send)(), id)
+            with tape.record(chat, id=id, resume=True, redact=redact) as run:
+                assert run.tool(send, on_unknown=on_unknown)() == answer
+        with tape.replay(chat, "skip") as again:
+            assert again.tool(send)() == MAY_HAVE_RUN
+        assert "hunter2" not in repr([entry.payload for entry in chat.entries()])
 
     def test_what_reads_is_made_again(self, chat: tape.Tape) -> None:
         """Models, values and tools that read or are idempotent need no decision."""

@@ -304,6 +304,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "SchemaTooOld": ("0001", "0007"),
     "NotAStore": ("there is none",),
     "ReadOnly": ("only to be read",),
+    "ProcessForked": ("the file",),
     "TablesTaken": (["tape_entries"],),
     "SchemaTooNew": ("0009", "0001"),
     "NotInTransaction": ("purge",),

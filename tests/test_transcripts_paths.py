@@ -16,6 +16,7 @@ from support.transcript_files import DATA, FILES, format_of, texts
 import tape
 from tape.transcripts import ImportedFile, import_paths, watch_paths
 from tape.transcripts.detecting import detect, find_files
+from tape.transcripts.formats.claude.agents import Agents
 
 
 def message(id: str, parent: str | None, text: str, **fields: Any) -> str:
@@ -210,3 +211,64 @@ class TestNeverStuck:
         (imported,) = import_paths(store, [file])
         assert (imported.format, [done.added for done in imported.tapes]) == ("claude-code", [1])
         assert len(store.get("s").messages()) == 1
+
+
+class TestSubagents:
+    def test_an_import_of_subagents_reads_the_session_once(self, store: tape.Store, tmp_path: Path) -> None:
+        """Four times the subagents and four times the session are four times the work: what is decoded is counted."""
+        counts: list[int] = []
+        for name, agents in (("small", 15), ("large", 60)):
+            folder = tmp_path / name
+            folder.mkdir()
+            lines: list[dict[str, Any]] = [
+                {"type": "user", "uuid": f"{name}-0", "sessionId": name, "message": {"role": "user", "content": "Go"}}
+            ]
+            for number in range(agents * 4):
+                call = {"type": "tool_use", "id": f"c{number}", "name": "Task", "input": {"prompt": f"Look {number}"}}
+                body = {"role": "assistant", "content": [call]}
+                above = {"uuid": f"{name}-{number + 1}", "parentUuid": f"{name}-{number}", "sessionId": name}
+                lines.append({"type": "assistant", **above, "message": body})
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+            for number in range(agents):
+                line = {"type": "user", "uuid": f"{name}-a{number}", "sessionId": name, "agentId": f"a{number}"}
+                line |= {"isSidechain": True, "message": {"role": "user", "content": f"Look {number}"}}
+                (folder / f"agent-a{number}.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+            with pytest.MonkeyPatch.context() as patch:
+                read, seen = Agents.read, []
+                patch.setattr(
+                    Agents, "read", lambda self, entry, read=read, seen=seen: (seen.append(1), read(self, entry))
+                )
+                done = list(import_paths(store, [folder]))
+            assert [each.error for each in done if each.error] == []
+            side = store.get(f"{name}/agent-a7")
+            assert side.info().parent == name
+            assert side.at(1).messages()[-1].id == f"{name}-8"
+            assert [message.text for message in side.messages()] == ["Look 7"]
+            counts.append(len(seen))
+            assert agents * 4 <= len(seen) <= agents * 5 + 3
+        assert counts[1] < 5 * counts[0]
+        assert store.verify().ok
+
+    def test_subagents_that_are_imported_later_find_their_calls(self, store: tape.Store, tmp_path: Path) -> None:
+        """The session grows between two imports, and what it says since is known."""
+        session = tmp_path / "s.jsonl"
+        text = ""
+        for number in range(3):
+            call = {"type": "tool_use", "id": f"c{number}", "name": "Task", "input": {"prompt": f"Look {number}"}}
+            line: dict[str, Any] = {"type": "assistant", "uuid": f"u{number}", "sessionId": "s"}
+            line |= {"parentUuid": f"u{number - 1}" if number else None}
+            text += json.dumps({**line, "message": {"role": "assistant", "content": [call]}}) + "\n"
+            session.write_text(text, "utf-8")
+            line = {
+                "type": "user",
+                "uuid": f"a{number}",
+                "sessionId": "s",
+                "agentId": f"a{number}",
+                "isSidechain": True,
+            }
+            line |= {"message": {"role": "user", "content": f"Look {number}"}}
+            (tmp_path / f"agent-a{number}.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+            list(import_paths(store, [tmp_path]))
+            side = store.get(f"s/agent-a{number}")
+            assert side.at(1).messages()[-1].id == f"u{number}"
+            assert [message.id for message in side.messages()] == [f"a{number}"]

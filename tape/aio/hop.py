@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tape.aio.threads import Workers
@@ -55,12 +55,8 @@ def hop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Hop, P
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return await self._read(lambda: method(self._inner, *args, **kwargs))
-        except TypeError:
-            if (wrong := _misfit(method, self, args, kwargs)) is not None:
-                raise wrong from None
-            raise
+        reading = self._read(lambda: method(self._inner, *args, **kwargs))
+        return await _explained(reading, method, (self, *args), kwargs)
 
     return hopped
 
@@ -71,24 +67,15 @@ def hop_write(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
         @functools.wraps(method)
         async def shared(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                result: R = await self._threads.write(self._inner, method, args, kwargs)
-            except TypeError:
-                if (wrong := _misfit(method, self, args, kwargs)) is not None:
-                    raise wrong from None
-                raise
-            return result
+            writing: Awaitable[R] = self._threads.write(self._inner, method, args, kwargs)
+            return await _explained(writing, method, (self, *args), kwargs)
 
         return shared
 
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return await self._write(lambda: method(self._inner, *args, **kwargs))
-        except TypeError:
-            if (wrong := _misfit(method, self, args, kwargs)) is not None:
-                raise wrong from None
-            raise
+        writing = self._write(lambda: method(self._inner, *args, **kwargs))
+        return await _explained(writing, method, (self, *args), kwargs)
 
     return hopped
 
@@ -101,19 +88,20 @@ def hop_to(
     @functools.wraps(method)
     async def hopped(self: Hop, /, *args: P.args, **kwargs: P.kwargs) -> Face:
         run = self._write if writes else self._read
-        try:
-            return face(await run(lambda: method(self._inner, *args, **kwargs)), self._threads)
-        except TypeError:
-            if (wrong := _misfit(method, self, args, kwargs)) is not None:
-                raise wrong from None
-            raise
+        running = run(lambda: method(self._inner, *args, **kwargs))
+        return face(await _explained(running, method, (self, *args), kwargs), self._threads)
 
     return hopped
 
 
-def _misfit(method: Callable[..., Any], face: Hop, args: Any, kwargs: Any) -> TypeError | None:
-    """Return the error of a call whose arguments do not fit, under the name that the method has here."""
-    return misfit(method, (face, *args), kwargs, f"Async{method.__qualname__}")
+async def _explained(running: Awaitable[R], method: Callable[..., Any], args: Any, kwargs: Any) -> R:
+    """Await a call; if its arguments do not fit, the TypeError names the method as it is known here."""
+    try:
+        return await running
+    except TypeError:
+        if (wrong := misfit(method, args, kwargs, f"Async{method.__qualname__}")) is not None:
+            raise wrong from None
+        raise
 
 
 async def pages(face: Hop, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -12,8 +11,8 @@ from tape.aio.tape import AsyncTape
 from tape.core.context.build import Context
 from tape.errors import ProvenanceConflict
 from tape.handles.tape import Tape
-from tape.runs.journal import Fact
-from tape.runs.preparing import Plan, prepare, scratch_tape
+from tape.runs.events import RunEvent
+from tape.runs.preparing import Plan, Prepared, prepare, scratch_tape
 from tape.runs.run import RunBase
 from tape.runs.wrapping import Calls
 
@@ -35,25 +34,33 @@ class AsyncRun(RunBase):
     async def __aenter__(self) -> AsyncRun:
         chat, plan = self._chat, self._plan
         into, base = _inner(plan.into), _inner(plan.base)
-        prepared = await chat._read(lambda: prepare(chat._inner, plan, into, base))
+        port = _AsyncTapePort(self._target)
+
+        async def begin() -> Prepared:
+            prepared = await chat._read(lambda: prepare(chat._inner, plan, into, base))
+            for event in prepared.opening:
+                await port.write(event)
+            return prepared
+
+        try:
+            prepared = await begin()
+        except ProvenanceConflict:
+            # Another worker has started the run in between.
+            prepared = await begin()
         # Made in a worker thread; the lanes belong to this task.
         prepared.journal.lanes.belong_here()
         self._prepared = prepared
-        self._calls = Calls(prepared.journal, _AsyncTapePort(self._target))
-        for fact in prepared.opening:
-            await self._target.event(fact.name, fact.data, key=fact.key)
+        self._calls = Calls(prepared.journal, port)
         self._begin(self._target._inner)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fact = self._finish(error)
-        if fact is not None:
-            writing = asyncio.ensure_future(self._target.event(fact.name, fact.data, key=fact.key))
-            # Also when the task is being cancelled: that the run ended is a fact. Another process may have ended it.
-            with contextlib.suppress(ProvenanceConflict):
-                await asyncio.shield(writing)
+        event = self._finish(error)
+        if event is not None:
+            # Also when the task is being cancelled: that the run ended is a fact.
+            await asyncio.shield(asyncio.ensure_future(self._calls.drive_async(self._end(event))))
         self._raise_divergence(error)
 
     @property
@@ -76,7 +83,7 @@ class AsyncRun(RunBase):
     async def snapshot(self, digest: str, uri: str) -> None:
         """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
         if self._journal.writes:
-            await self.tape.event("run.snapshot", {"run": self.id, "digest": digest, "uri": uri})
+            await self.tape.event("run.snapshot", self._snapshot(digest, uri))
 
 
 async def in_thread(chat: AsyncTape, read: Callable[[Tape], R]) -> R:
@@ -96,11 +103,11 @@ class _AsyncTapePort:
     def __init__(self, tape: AsyncTape) -> None:
         self._tape = tape
 
-    def write(self, fact: Fact) -> Any:
-        return self._tape._event_of_run(fact.name, fact.data, fact.key)
+    def write(self, event: RunEvent) -> Any:
+        return self._tape._event_of_run(event.event, event, event.entry_key)
 
     def find(self, key: str) -> Any:
         return self._tape.find_entry(key=key)
 
-    def settle(self, store: Any, fact: Fact) -> Any:
-        return store.tape(self._tape.id).event(fact.name, fact.data, key=fact.key)
+    def settle(self, store: Any, event: RunEvent) -> Any:
+        return store.tape(self._tape.id)._event_of_run(event.event, event, event.entry_key)

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from tape.aio.workers import ShutDown, WorkerThreads, settle
 from tape.core.records import Receipt
+from tape.db.engine.process_fork import renew_in_child
 from tape.db.record.recorder import record_all
 from tape.errors import StoreFailed
 from tape.handles.recorded import Request
@@ -97,6 +98,11 @@ class Threads(Workers):
         self._reads = WorkerThreads(count, "tape-read")
         self._writes = WorkerThreads(count, "tape-write")
         self._transactions = WorkerThreads(count, "tape-transaction")
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Begin without writes that are under way; in a forked child, those of the parent are none of its own."""
         self._change = threading.Lock()
         self._coming: dict[tuple[Any, asyncio.AbstractEventLoop], list[_Write]] = {}
         """The writes of each event loop that it has not yet handed to a thread."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tape.aio.threads import Workers, inside
 from tape.aio.workers import is_ending, run_for
+from tape.db.engine.process_fork import renew_in_child
 from tape.errors import NotInTransaction, StoreFailed
 from tape.handles.options import called
 from tape.store import Store
@@ -48,11 +49,16 @@ class _Calls:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._change = threading.Lock()
         self._begun = False
-        self._open = False
         self._given_up = False
         self._queue: queue.SimpleQueue[Callable[[], Callable[[], object]] | _End] = queue.SimpleQueue()
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Take no calls; in a forked child the thread that would run them does not exist."""
+        self._change = threading.Lock()
+        self._open = False
 
     # -- on the event loop
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from tape.db.engine.process_fork import renew_in_child
 
 __all__ = ["ShutDown", "WorkerThreads", "is_ending", "run_for", "settle", "until_ended"]
 
@@ -73,6 +74,7 @@ class _Crew:
         self._stopped = False
         self.renew()
         _crews.add(self)
+        renew_in_child(self)
 
     def renew(self) -> None:
         """Begin without threads, as a forked process has to, which has none of them."""
@@ -142,14 +144,7 @@ def _stop_all() -> None:
         thread.join()
 
 
-def _renew_all() -> None:
-    for crew in list(_crews):
-        crew.renew()
-
-
 atexit.register(_stop_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
 
 
 def run_for(future: asyncio.Future[R], call: Callable[[], R]) -> Callable[[], object]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tape.command.exit_codes import USAGE, Failure
+from tape.core import json_text
+from tape.core.strict import MAX_DEPTH
 
 __all__ = ["Point", "at_moment", "check_choice", "json_object", "json_value", "point", "span"]
 
@@ -68,11 +69,9 @@ def check_choice(value: str | None, choices: Sequence[str], option: str) -> None
 def json_value(text: str, option: str) -> Any:
     """Return the JSON that an option holds."""
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise Failure(f"{option}: the JSON is nested too deeply", "use fewer levels", USAGE) from None
-    except ValueError as error:
-        raise Failure(f"{option}: invalid JSON: {error}", """write it as '{"name": "value"}'""", USAGE) from None
+        return json_text.decode_loose(text, deepest=MAX_DEPTH)
+    except json_text.NotJson as error:
+        raise Failure(f"{option}: {error}", """write it as '{"name": "value"}'""", USAGE) from None
 
 
 def json_object(text: str | None, option: str) -> dict[str, Any] | None:

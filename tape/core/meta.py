@@ -49,7 +49,10 @@ def occurred_stamp(occurred_at: Any) -> int:
     if isinstance(occurred_at, datetime):
         if occurred_at.utcoffset() is None:
             raise InvalidEntry("occurred_at", "must have a time zone")
-        return micros(occurred_at)
+        stamp = micros(occurred_at)
+        if not FIRST_STAMP <= stamp <= LAST_STAMP:
+            raise InvalidEntry("occurred_at", f"must be within the years 1 to 9999 in UTC, not {shown(occurred_at)}")
+        return stamp
     if type(occurred_at) is not int or not FIRST_STAMP <= occurred_at <= LAST_STAMP:
         raise InvalidEntry("occurred_at", f"must be a datetime or microseconds since 1970, not {shown(occurred_at)}")
     return occurred_at

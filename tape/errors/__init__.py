@@ -25,6 +25,7 @@
     ├── StoreFailed          the database itself failed or refused
     │   ├── DatabaseDown     a database of the pool cannot be reached
     │   ├── NotAStore        there is no store at this address
+    │   ├── ProcessForked    this process was forked while the database was in use
     │   ├── ReadOnly         the store cannot be written
     │   └── TablesTaken      other tables in the database have the store's names
     ├── RequestClosed        the request was decided, withdrawn, or has expired
@@ -34,7 +35,7 @@
     ├── ImportFailed         the file cannot be imported
     ├── Diverged             a replayed run differs from its recording
     ├── RecordedError        a recorded call raised an error of an unavailable type
-    ├── EffectRefused        a replay does not call tools that write
+    ├── EffectRefused        a replay calls only tools that are declared as reading
     ├── EffectUnknown        a call that writes was started, and its outcome is unknown
     └── AlreadySettled       another process has recorded the outcome of the call
 
@@ -47,7 +48,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tape.errors.base import TapeError, shown
-from tape.errors.places import DatabaseDown, OwnerMoved, ReplicaBehind, StoreFailed
+from tape.errors.places import DatabaseDown, OwnerMoved, ProcessForked, ReplicaBehind, StoreFailed
 
 __all__ = [
     "AlreadySettled",
@@ -67,6 +68,7 @@ __all__ = [
     "NotAStore",
     "NotInTransaction",
     "OwnerMoved",
+    "ProcessForked",
     "ProvenanceConflict",
     "ReadOnly",
     "RecordedError",
@@ -293,7 +295,10 @@ class Corrupt(TapeError):
 
 
 class SchemaTooNew(TapeError):
-    """The database has a schema of a newer release. Upgrade ``tape-store``; nothing was changed."""
+    """The database has a schema of a newer release. Upgrade ``tape-store``; nothing was changed.
+
+    A store that is open when another process upgrades the schema raises it, too. A retry fails in the same way.
+    """
 
     def __init__(self, found: str, known: str) -> None:
         super().__init__(
@@ -461,14 +466,14 @@ class RecordedError(TapeError):
 
 
 class EffectRefused(TapeError):
-    """A replay was about to call a tool that writes, which needs ``into=`` and ``effects="allow"``.
+    """A replay was about to call a tool that is not declared as reading: that needs ``into=`` and ``effects="allow"``.
 
     Nothing was called. Declare a tool that only reads with ``run.tool(fn, effect="read")``.
     """
 
     def __init__(self, run: str, tool: str) -> None:
         super().__init__(
-            f"tool {shown(tool)} writes, and a replay of run {shown(run)} does not call it; "
+            f"a replay of run {shown(run)} does not call tool {shown(tool)}, which is not declared as reading; "
             'pass into= and effects="allow", or declare it with effect="read" if it only reads'
         )
         self.run = run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tape.errors.base import TapeError
 
-__all__ = ["DatabaseDown", "OwnerMoved", "ReplicaBehind", "StoreFailed"]
+__all__ = ["DatabaseDown", "OwnerMoved", "ProcessForked", "ReplicaBehind", "StoreFailed"]
 
 
 class StoreFailed(TapeError):
@@ -12,6 +12,22 @@ class StoreFailed(TapeError):
 
     Nothing was written. A retry is safe once the cause is gone.
     """
+
+
+class ProcessForked(StoreFailed):
+    """This process was forked while ``place`` was in use, and must not use what it inherited. Nothing was written.
+
+    ``place`` is a SQLite file, or a transaction that was running. The parent is not affected. A retry in this process
+    fails the same way. Fork before the file is opened, outside of transactions, and after ``dispose()`` of every
+    engine of the application; or start the process by "spawn" or "forkserver".
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"this process was forked while {place} was in use, and must not go on with it: end transactions and "
+            'dispose of engines before the fork, or start the process by "spawn"'
+        )
+        self.place = place
 
 
 class DatabaseDown(StoreFailed):

@@ -99,7 +99,7 @@ class MemoryWriter(Snapshot):
         return Request(call, [intent])
 
     @recorded
-    def _event_of_run(self, name: str, data: dict[str, Any], key: str) -> Request:
+    def _event_of_run(self, name: str, data: msgspec.Struct, key: str) -> Request:
         """Record an event of a run's journal, whose data is strict JSON and whose key is an identifier already.
 
         That is not found out once more. Only what is nested so deep that it may be too deep is looked at closely.
@@ -109,7 +109,7 @@ class MemoryWriter(Snapshot):
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
             raw = None
         if raw is None or raw.count(b"[") + raw.count(b"{") > strict.MAX_DEPTH:
-            return composed(MemoryWriter.event, self, name, data, key=key)
+            return composed(MemoryWriter.event, self, name, msgspec.to_builtins(data), key=key)
         payload = payloads.Event(name=name, data=msgspec.Raw(raw))
         return Request(Call(self._id, key=key), [Plain(key=Key(key, GIVEN), payload=payload)])
 

@@ -296,6 +296,13 @@ class Snapshot:
         """Return the context of this tape as of an entry."""
         return Snapshot(self._services, self._id, seq).context(budget=budget, branch=branch, policy=policy)
 
+    def _end_of_context(self, newest: int) -> tuple[Context, bool]:
+        """Return the context with only its newest messages, and whether there are earlier ones, which are not read."""
+        inputs = self._reader.context(self._id, self._point, self._head, newest=newest)
+        context = build(inputs, None, None, self._reader.settings.counter)
+        context._explain = self.explain
+        return context, inputs.partial
+
     def needs_compaction(self, threshold: int) -> bool:
         """Whether the context has grown beyond ``threshold`` tokens, by the same count that compaction uses."""
         return self.context().tokens > whole_number(threshold, "threshold")

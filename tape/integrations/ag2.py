@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from typing import Any, cast
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any
 from uuid import UUID
 
 from ag2.annotations import Context
-from ag2.events import BaseEvent, ModelMessage, ModelRequest, ModelResponse, TextInput, ToolResultsEvent
+from ag2.events import (
+    BaseEvent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextInput,
+    ToolResultsEvent,
+    UnknownEvent,
+)
 from ag2.history import Storage
+from pydantic import BaseModel
 
 from tape import Message, Tape, from_strict, lenient, to_strict
-from tape.integrations.histories import Histories, recorded
-from tape.integrations.opening import awaited
+from tape.integrations.histories import Histories, readable, recorded
+from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeStorage"]
 
 _NAME = "ag2"
+
+_CLASS_NAMES = ("__event__", "__enum__", "__dataclass__", "__pydantic__")
+"""Where AG2 names the class of a value."""
 
 Data = dict[str, Any]
 
@@ -27,9 +42,17 @@ class TapeStorage(Histories, Storage):
     ``store`` is a Store, an AsyncStore or a URL. What the user, the model and its tools say are messages; every other
     event is one of the tape's. ``set_history`` behind what is there only appends; otherwise, as with ``drop_history``,
     the old events leave the history and stay on the tape.
+
+    A tape may come from a file that somebody else wrote, and AG2 imports and calls whatever class an event names. So
+    events are made of AG2's own classes and of the ``classes`` that the program names. An event of another class is
+    an ``UnknownEvent``; another value in an event is plain data.
     """
 
     _framework = _NAME
+
+    def __init__(self, store: StoreLike, *, classes: Iterable[type] = ()) -> None:
+        super().__init__(store)
+        self._classes = {_name_of(each) for each in (*_own(), *classes)}
 
     def tape(self, stream_id: UUID) -> Tape:
         """Return the tape of a stream: to search, fork, look at, or build a context from."""
@@ -43,7 +66,9 @@ class TapeStorage(Histories, Storage):
     @awaited
     def get_history(self, stream_id: UUID) -> Iterable[BaseEvent]:
         """Return the events of a stream, in order."""
-        return [_event(data) for data in _kept(self.tape(stream_id))]
+        chat = self.tape(stream_id)
+        with readable(chat.id, 0):
+            return [self._event(data) for data in _kept(chat)]
 
     @awaited
     def set_history(self, stream_id: UUID, events: Iterable[BaseEvent]) -> None:
@@ -54,6 +79,29 @@ class TapeStorage(Histories, Storage):
     def drop_history(self, stream_id: UUID) -> None:
         """Take every event out of a stream's history."""
         self._set(stream_id, [])
+
+    def _event(self, data: Data) -> BaseEvent:
+        checked = self._checked(data)
+        try:
+            event = _Kept.from_dict({"event": checked}).event
+        except Exception:
+            # The class does not take these fields.
+            event = None
+        name = data.get("__event__") if isinstance(data, dict) else None
+        return event if isinstance(event, BaseEvent) else UnknownEvent(type_name=str(name), data=data)
+
+    def _checked(self, value: Any) -> Any:
+        """Return a value in which only known classes are named."""
+        if isinstance(value, list):
+            return [self._checked(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if all(str(value[name]) in self._classes for name in _CLASS_NAMES if name in value):
+            return {name: self._checked(item) for name, item in value.items()}
+        plain = {name: self._checked(item) for name, item in value.items() if name not in _CLASS_NAMES}
+        if "__event__" not in value:
+            return plain.get("data", plain.get("value"))
+        return {"__event__": _name_of(UnknownEvent), "type_name": str(value["__event__"]), "data": plain}
 
     def _set(self, stream_id: UUID, events: list[BaseEvent]) -> None:
         def write(chat: Tape) -> None:
@@ -91,8 +139,22 @@ def _kept(chat: Tape) -> list[Data]:
     return [_others(message) if message and data is None else data for data, message in recorded(_NAME, chat)]
 
 
-def _event(data: Data) -> BaseEvent:
-    return cast(_Kept, _Kept.from_dict({"event": data})).event
+def _own() -> list[type]:
+    """Return the classes of AG2's events and of what is in them."""
+    made: tuple[type, ...] = (BaseEvent, Enum, BaseModel)
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("ag2.events.")]
+    return [
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and each.__module__.startswith("ag2.events.")
+        and (issubclass(each, made) or is_dataclass(each))
+    ]
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _others(message: Message) -> Data:

@@ -9,7 +9,7 @@ from agent_framework import HistoryProvider, Message
 
 import tape
 from tape import Tape
-from tape.integrations.histories import Histories, Pair, keep, kept
+from tape.integrations.histories import Histories, Pair, keep, kept, readable
 from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeHistoryProvider"]
@@ -57,8 +57,9 @@ def _from_framework(message: Message) -> Pair:
 
 
 def _to_framework(message: tape.Message) -> Message:
-    whole = kept(_NAME, message, "role", "content")
-    if whole is None:
-        return Message(message.role or "user", [message.text])
-    whole["contents"] = whole.pop("content")
-    return Message.from_dict(whole)
+    with readable(message.tape, message.seq):
+        whole = kept(_NAME, message, "role", "content")
+        if whole is None:
+            return Message(message.role or "user", [message.text])
+        whole["contents"] = whole.pop("content")
+        return Message.from_dict(whole)

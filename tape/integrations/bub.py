@@ -10,7 +10,7 @@ from bub.store import FileTapeStore
 from bub.tape import TapeEntry
 
 from tape import Tape, lenient, new_id, to_strict
-from tape.integrations.histories import Histories, recorded
+from tape.integrations.histories import Histories, readable, recorded
 from tape.integrations.opening import StoreLike
 
 __all__ = ["TapePlugin", "TapeStore"]
@@ -53,13 +53,15 @@ class TapeStore(Histories, FileTapeStore):
     def read(self, tape: str) -> list[TapeEntry]:
         """Return the entries since the last reset, numbered from 1."""
         entries: list[TapeEntry] = []
-        for kept, message in recorded(_NAME, self.tape(tape)):
-            if kept is None and message is not None:
-                # Written by somebody else.
-                date = message.recorded_at.isoformat()
-                kept = {"kind": "message", "payload": TapeEntry.message(message.to_dict()).payload, "date": date}
-            payload = message.to_dict() if message is not None and "payload" not in kept else kept["payload"]
-            entries.append(TapeEntry(len(entries) + 1, kept["kind"], payload, kept.get("meta", {}), kept["date"]))
+        chat = self.tape(tape)
+        with readable(chat.id, 0):
+            for kept, message in recorded(_NAME, chat):
+                if kept is None and message is not None:
+                    # Written by somebody else.
+                    date = message.recorded_at.isoformat()
+                    kept = {"kind": "message", "payload": TapeEntry.message(message.to_dict()).payload, "date": date}
+                payload = message.to_dict() if message is not None and "payload" not in kept else kept["payload"]
+                entries.append(TapeEntry(len(entries) + 1, kept["kind"], payload, kept.get("meta", {}), kept["date"]))
         return entries
 
 

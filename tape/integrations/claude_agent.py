@@ -18,6 +18,7 @@ import claude_agent_sdk as sdk
 from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionSummaryEntry, fold_session_summary
 
 import tape
+from tape.integrations.histories import readable
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 from tape.transcripts import ClaudeMirror, claude_lines
 
@@ -57,7 +58,8 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
             if mirror is None or not mirror.catch_up(chat):
                 # Not known here, or deleted since.
                 mirror, chat = ClaudeMirror(), place.opened(store)
-                mirror.catch_up(chat)
+                with readable(chat.id, 0):
+                    mirror.catch_up(chat)
             mirror.write(chat, lines, keys)
             if place.subpath is None:
                 _summarize(chat, place, lines)
@@ -72,7 +74,8 @@ class TapeSessionStore(AsyncAdapter, sdk.SessionStore):
     def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return the lines of a transcript, each as it was written, or None if there are none."""
         place = self._place(key)
-        lines: list[Any] = claude_lines(place.store.tape(place.id))
+        with readable(place.id, 0):
+            lines: list[Any] = claude_lines(place.store.tape(place.id))
         return lines or None
 
     @awaited

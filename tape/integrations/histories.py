@@ -7,7 +7,7 @@ message's meta, without what the message says already, so that the object comes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, TypeVar, cast
 from urllib.parse import unquote
 
@@ -15,7 +15,7 @@ import tape
 from tape import Tape, TapeInfo
 from tape.integrations.opening import Adapter, StoreLike
 
-__all__ = ["Histories", "Pair", "copying", "keep", "kept", "recorded", "tape_id", "unzipped"]
+__all__ = ["Histories", "Pair", "copying", "keep", "kept", "readable", "recorded", "tape_id", "unzipped"]
 
 _MOST_KNOWN = 10_000
 """Conversations that an adapter remembers to be there."""
@@ -67,14 +67,29 @@ class Histories(Adapter):
         for info in self._connected.store.tapes(agent=self._framework):
             named = (info.meta or {}).get(self._framework)
             # A fork has no meta of its own: its name is what its id says, if that is a name's.
-            name = unquote(info.id.removeprefix(self._id(""))) if named is None else tape.from_strict(named)
-            if named is not None or self._id(name) == info.id:
+            name = unquote(info.id.removeprefix(self._id("")))
+            if named is not None:
+                with suppress(tape.InvalidEntry):
+                    name = tape.from_strict(named)
+            # A tape from elsewhere may say anything in its meta.
+            if isinstance(name, str) and (named is not None or self._id(name) == info.id):
                 yield name, info
 
 
 def tape_id(store: tape.Store, kind: str, *names: str) -> str:
     """Return the id of the tape that a framework knows by these names; two owners of stores may have equal ones."""
     return tape.as_id(kind, *names) if store.owner is None else tape.as_id(f"{kind}~", store.owner, *names)
+
+
+@contextmanager
+def readable(id: str, seq: int) -> Iterator[None]:
+    """Raise Corrupt for an entry that its adapter did not write: a tape may come from a file, and hold anything."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, tape.TapeError) and not isinstance(error, tape.InvalidEntry | tape.UnknownMessage):
+            raise
+        raise tape.Corrupt(id, seq, f"the entry cannot be read: {type(error).__name__}: {error}") from error
 
 
 def unzipped(pairs: Sequence[Pair]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from llama_index.core.storage.chat_store.base import BaseChatStore
 from pydantic import PrivateAttr
 
 from tape import Message, Tape, from_strict
-from tape.integrations.histories import Histories, Pair, copying, keep, unzipped
+from tape.integrations.histories import Histories, Pair, copying, keep, readable, unzipped
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["TapeChatStore"]
@@ -51,7 +51,9 @@ class TapeChatStore(Histories, BaseChatStore):
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Return the messages of a key."""
-        return [_to_llama(data, meta) for data, meta in self.tape(key).bodies()]
+        chat = self.tape(key)
+        with readable(chat.id, 0):
+            return [_to_llama(data, meta) for data, meta in chat.bodies()]
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """Write a message behind the others of a key."""

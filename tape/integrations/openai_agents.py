@@ -18,7 +18,7 @@ from agents.memory import OpenAIResponsesCompactionArgs, OpenAIResponsesCompacti
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 import tape
-from tape.integrations.histories import tape_id
+from tape.integrations.histories import readable, tape_id
 from tape.integrations.opening import Adapter, StoreLike, awaited, awaited_to_end
 
 __all__ = ["TapeSession"]
@@ -74,7 +74,8 @@ class TapeSession(Adapter):
             return _shown(chat.context(**self._shown))
         # As the SDK's own SQLite session has it, a negative limit is none.
         bodies = chat.bodies(limit=None if last is None or last < 0 else last)
-        return [cast(Item, data) if meta is None else _item(data, meta) for data, meta in bodies]
+        with readable(chat.id, 0):
+            return [cast(Item, data) if meta is None else _item(data, meta) for data, meta in bodies]
 
     @awaited_to_end
     def add_items(self, items: list[Item]) -> None:
@@ -156,7 +157,11 @@ class TapeSession(Adapter):
     async def load_run_state(self, agent: Agent[Any], **options: Any) -> RunState[Any] | None:
         """Return the run that was kept, or None; ``options`` are those of ``RunState.from_json``."""
         kept = await self._connected.run(lambda store: store.tape(self.tape_id).state(_RUN))
-        return None if kept is None else await RunState.from_json(agent, tape.from_strict(kept["state"]), **options)
+        if kept is None:
+            return None
+        with readable(self.tape_id, 0):
+            state = dict(tape.from_strict(kept["state"]))
+        return await RunState.from_json(agent, state, **options)
 
     @awaited_to_end
     def drop_run_state(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +37,7 @@ _REFERENCES = {
 """What was said, as attributes of a span; and those that tell where it is kept."""
 _CONVERSATION, _OPERATION = "gen_ai.conversation.id", "gen_ai.operation.name"
 _USED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "cached_tokens": "cache_read.input_tokens"}
+_Redacting = Callable[[Any], Any] | Iterable[str] | None
 _log = logging.getLogger(__name__)
 
 
@@ -47,18 +48,24 @@ class TapeCompletionHook(Adapter, CompletionHook):
     and with no others, since histories of different users may begin alike. A call brings the whole history along: each
     message of it is written once, and what differs from it becomes a branch. Nothing is ever raised into the program,
     which waits for the write; errors are logged.
+
+    ``redact`` takes secrets out of messages, tools and attributes before anything is written, as in ``tape.record``;
+    without it credentials are left out.
     """
 
-    def __init__(self, store: StoreLike | None = None) -> None:
+    def __init__(self, store: StoreLike | None = None, *, redact: _Redacting = tape.Redact.CREDENTIALS) -> None:
         if store is None and not os.environ.get(_STORE):
             raise tape.InvalidEntry(_STORE, "is not set; set it to the address of a store, or pass store=")
         super().__init__(os.environ[_STORE] if store is None else store)
+        self._redact = redact if callable(redact) else tape.Redact(redact or (), tokens=redact is not None)
 
     def on_completion(self, *, inputs: Any, outputs: Any, system_instruction: Any, **others: Any) -> None:
         """Record one call of a model."""
         try:
             span, record = others.get("span"), others.get("log_record")
-            call = _Call(inputs, outputs, system_instruction, others.get("tool_definitions"), span)
+            attributes = dict(getattr(span, "attributes", None) or {})
+            said = list(inputs), list(outputs), system_instruction, others.get("tool_definitions"), attributes
+            call = _Call(map(self._clean, said), span)
             references = self._connected.store.transaction(call.write)
             if span is not None:
                 span.set_attributes(references)
@@ -67,14 +74,17 @@ class TapeCompletionHook(Adapter, CompletionHook):
         except Exception:
             _log.warning("a completion was not written to its tape", exc_info=True)
 
+    def _clean(self, value: Any) -> Any:
+        return tape.lenient(self._redact(tape.lenient(value)[0]))[0]
+
     shutdown = Adapter.close
 
 
 class _Call:
     """One call of a model, as its messages are kept: each under an id that tells all that stands before it."""
 
-    def __init__(self, inputs: Any, outputs: Any, system: Any, tools: Any, span: Any) -> None:
-        attributes = tape.lenient(dict(getattr(span, "attributes", None) or {}))[0]
+    def __init__(self, said: Iterable[Any], span: Any) -> None:
+        inputs, outputs, system, self.tools, attributes = said
         # What was said is on the tape already, and here it would be once more with each call.
         self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
         self.conversation = self.attributes.get(_CONVERSATION)
@@ -85,7 +95,6 @@ class _Call:
             self.trace, self.span = format_trace_id(context.trace_id), format_span_id(context.span_id)
         self.meta = {"otel": {"trace_id": self.trace, "span_id": self.span}}
         self.system = [{"role": "system", "parts": system}] if system else []
-        self.tools = tape.lenient(tools or [])[0]
         self.inputs, end = _chained(inputs, "")
         self.outputs = [_chained([output], end)[0][0] for output in outputs]
 

@@ -19,7 +19,7 @@ from pydantic_ai.conversation_store import ConversationConflict, ConversationEnt
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 import tape
-from tape.integrations.histories import tape_id, unzipped
+from tape.integrations.histories import readable, tape_id, unzipped
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited, delete
 from tape.integrations.pydantic_messages import NAME, from_tape, to_tape
 
@@ -53,7 +53,8 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
         held = _held(store.tape(id))
         if held is None:
             return None
-        record = _RECORD.validate_python(held)
+        with readable(id, 0):
+            record = _RECORD.validate_python(held)
         if len(self._places) > _KEPT:
             self._places.clear()
         self._places.update(dict.fromkeys([record.head_id, *record.branches], id))
@@ -140,7 +141,8 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
 def _held(chat: tape.Snapshot) -> dict[str, Any] | None:
     """Return the record that a tape has for itself; a fork that somebody else made has that of its parent."""
     value = chat.state(_SLOT)
-    return None if value is None or value["tape"] != chat.id else tape.from_strict(value["record"])
+    with readable(chat.id, 0):
+        return None if value is None or value["tape"] != chat.id else dict(tape.from_strict(value["record"]))
 
 
 def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[ConversationRecord]:
@@ -154,8 +156,9 @@ def _records(store: tape.Store, scope: str | None, limit: int | None) -> list[Co
             if info.updated_at is not None and info.updated_at < times[-limit]:
                 break
         held = _held(store.tape(info.id))
-        if held is not None and scope in (None, held["scope"]):
-            records[info.id] = _RECORD.validate_python(held)
+        with readable(info.id, 0):
+            if held is not None and scope in (None, held["scope"]):
+                records[info.id] = _RECORD.validate_python(held)
     return sorted(records.values(), key=lambda record: record.updated_at, reverse=True)[:limit]
 
 
@@ -163,7 +166,8 @@ def _history(store: tape.Store, head: str, limit: int | None, hint: str | None) 
     for chat in _holders(store, head, hint):
         with suppress(tape.UnknownMessage):
             path = list(chat.messages(branch=head, limit=limit))
-            messages = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in path])
+            with readable(chat.id, 0):
+                messages = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in path])
             pairs = zip(path, messages, strict=True)
             return [ConversationEntry(id=at.id, parent_id=at.parent, message=said) for at, said in pairs]
     raise KeyError(head)

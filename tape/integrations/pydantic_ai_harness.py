@@ -18,7 +18,7 @@ from pydantic_ai_harness.conversation_search import SnapshotHistorySource
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
 import tape
-from tape.integrations.histories import tape_id, unzipped
+from tape.integrations.histories import readable, tape_id, unzipped
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited
 from tape.integrations.pydantic_messages import from_tape, to_tape
 
@@ -64,7 +64,7 @@ class TapeStepStore(AsyncAdapter):
 
         def write(store: tape.Store) -> None:
             chat = store.tape(id)
-            before = _read(_runs, chat.state(_RUN))
+            before = _read(_runs, chat, chat.state(_RUN))
             claims = {record.registration_id, None if before is None else before.registration_id} - {None}
             if len(claims) > 1:
                 raise tape.TapeExists(id)
@@ -76,13 +76,15 @@ class TapeStepStore(AsyncAdapter):
     @awaited
     def get_run(self, *, run_id: str) -> RunRecord | None:
         """Return the record of a run, or None."""
-        return _read(_runs, self._run(run_id).state(_RUN))
+        chat = self._run(run_id)
+        return _read(_runs, chat, chat.state(_RUN))
 
     @awaited
     def list_runs(self, *, parent_run_id: str | None = None, conversation_id: str | None = None) -> list[RunRecord]:
         """Return the runs, or those of a parent or a conversation, the one started first first."""
         store, label = self._connected.store, [*_labels(parent_run_id, conversation_id), _AGENT][0]
-        runs = [_read(_runs, store.tape(info.id).state(_RUN)) for info in store.tapes(label=label)]
+        chats = [store.tape(info.id) for info in store.tapes(label=label)]
+        runs = [_read(_runs, chat, chat.state(_RUN)) for chat in chats]
         runs = [run for run in runs if run is not None and parent_run_id in (None, run.parent_run_id)]
         runs = [run for run in runs if conversation_id in (None, run.conversation_id)]
         return sorted(runs, key=lambda run: run.started_at)
@@ -100,8 +102,9 @@ class TapeStepStore(AsyncAdapter):
     @awaited
     def list_events(self, *, run_id: str) -> list[StepEvent]:
         """Return the events of a run, in order."""
-        payloads: list[Any] = [entry.payload for entry in self._run(run_id).entries(kinds=["event"])]
-        return [_read(_events, event.data) for event in payloads if event.name.startswith(_EVENT)]
+        chat = self._run(run_id)
+        payloads: list[Any] = [entry.payload for entry in chat.entries(kinds=["event"])]
+        return [_read(_events, chat, event.data) for event in payloads if event.name.startswith(_EVENT)]
 
     @awaited
     def record_tool_effect(self, record: ToolEffectRecord) -> None:
@@ -111,13 +114,17 @@ class TapeStepStore(AsyncAdapter):
     @awaited
     def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
         """Return how a tool call stands, or None."""
-        return _read(_effects, self._run(run_id).state(_effect_slot(tool_call_id)))
+        chat = self._run(run_id)
+        return _read(_effects, chat, chat.state(_effect_slot(tool_call_id)))
 
     @awaited
     def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Return the tool calls of a run that were started and did not end, the oldest first."""
-        effects = [_read(_effects, value) for value in self._run(run_id).states(prefix=_EFFECT).values()]
-        return sorted((effect for effect in effects if effect.status == "started"), key=lambda each: each.started_at)
+        chat = self._run(run_id)
+        effects = [_read(_effects, chat, value) for value in chat.states(prefix=_EFFECT).values()]
+        return sorted(
+            (effect for effect in effects if effect and effect.status == "started"), key=lambda each: each.started_at
+        )
 
     # -- snapshots
 
@@ -209,13 +216,14 @@ def _data(entry: tape.Entry) -> Json:
 
 def _snapshot(chat: tape.Tape, entry: tape.Entry, known: dict[str, ModelMessage]) -> ContinuableSnapshot:
     """Return a snapshot; messages that are known are not made again."""
-    data = _data(entry)
-    head, _ = data.pop("head"), data.pop("high")
-    held = [] if head is None else chat.messages(branch=head)
-    new = [message for message in held if message.id not in known]
-    made = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in new])
-    known.update(zip((message.id for message in new), made, strict=True))
-    return replace(_read(_facts, data), messages=[known[message.id] for message in held])
+    with readable(chat.id, entry.seq):
+        data = _data(entry)
+        head, _ = data.pop("head"), data.pop("high")
+        held = [] if head is None else chat.messages(branch=head)
+        new = [message for message in held if message.id not in known]
+        made = ModelMessagesTypeAdapter.validate_python([from_tape(message) for message in new])
+        known.update(zip((message.id for message in new), made, strict=True))
+        return replace(_read(_facts, chat, data), messages=[known[message.id] for message in held])
 
 
 def _effect_slot(tool_call_id: str) -> str:
@@ -237,8 +245,9 @@ def _labels(parent: str | None, conversation: str | None) -> list[str]:
     return [tape.as_id(_AGENT, kind, name) for kind, name in named if name is not None]
 
 
-def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
-    return None if value is None else adapter.validate_python(tape.from_strict(value))
+def _read(adapter: TypeAdapter[Any], chat: tape.Tape, value: Any) -> Any:
+    with readable(chat.id, 0):
+        return None if value is None else adapter.validate_python(tape.from_strict(value))
 
 
 def _storable(adapter: TypeAdapter[Any], value: Any) -> Json:

@@ -9,7 +9,7 @@ from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage
 
 from tape import Message, Tape, from_strict, to_strict
-from tape.integrations.histories import Histories, Pair, keep, kept
+from tape.integrations.histories import Histories, Pair, keep, kept, readable
 
 __all__ = ["TapeSessionRepository"]
 
@@ -46,8 +46,10 @@ class TapeSessionRepository(Histories, SessionRepository):
 
     def read_session(self, session_id: str, **kwargs: Any) -> Session | None:
         """Return a session, or None."""
-        value = from_strict(self.tape(session_id).state(_SESSION))
-        return None if value is None else Session.from_dict(value)
+        chat = self.tape(session_id)
+        with readable(chat.id, 0):
+            value = from_strict(chat.state(_SESSION))
+            return None if value is None else Session.from_dict(value)
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         """Make an agent of a session."""
@@ -55,8 +57,10 @@ class TapeSessionRepository(Histories, SessionRepository):
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
         """Return an agent of a session, or None."""
-        value = from_strict(self.tape(session_id, agent_id).state(_AGENT))
-        return None if value is None else SessionAgent.from_dict(value)
+        chat = self.tape(session_id, agent_id)
+        with readable(chat.id, 0):
+            value = from_strict(chat.state(_AGENT))
+            return None if value is None else SessionAgent.from_dict(value)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         """Write an agent's state. Raises SessionException if there is no such agent."""
@@ -100,7 +104,9 @@ class TapeSessionRepository(Histories, SessionRepository):
 
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> dict[str, Any] | None:
         """Return the state of a graph or swarm, or None."""
-        return from_strict(self.tape(session_id).state(_MULTI + multi_agent_id))
+        chat = self.tape(session_id)
+        with readable(chat.id, 0):
+            return from_strict(chat.state(_MULTI + multi_agent_id))
 
     update_multi_agent = create_multi_agent
 
@@ -117,6 +123,11 @@ def _from_strands(session_message: SessionMessage) -> Pair:
 
 
 def _to_strands(message: Message, number: int) -> SessionMessage:
+    with readable(message.tape, message.seq):
+        return _made(message, number)
+
+
+def _made(message: Message, number: int) -> SessionMessage:
     whole = kept(_NAME, message, "role", "content")
     if whole is None:
         # Written, or revised, by somebody else.

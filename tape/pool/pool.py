@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ import sqlalchemy as sa
 from tape.core import strict
 from tape.core.places import RECORDS, Away, locate
 from tape.core.records import Finding, Health, Hit, Report, Stats, TapeInfo
+from tape.db.engine.process_fork import RenewedLock
 from tape.db.read.catalog import MOST_AT_ONCE, Listed, check_listing
 from tape.errors import DatabaseDown, InvalidEntry, OwnerMoved, StoreFailed
 from tape.handles.consumer import check_timeout
@@ -56,7 +56,7 @@ class Pool:
         self._recheck = recheck
         self._options = options
         self._stores: dict[str, Store] = {}
-        self._opening = {name: threading.Lock() for name in addresses}
+        self._opening = {name: RenewedLock() for name in addresses}
         self._places: dict[str, tuple[str, float]] = {}
         self._owners: dict[tuple[str, str], str | None] = {}
         self._readers: weakref.WeakSet[FeedReader] = weakref.WeakSet()

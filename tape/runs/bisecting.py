@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Coroutine, Sequence
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,7 +16,7 @@ from msgspec import Struct
 from tape.core import strict
 from tape.core.lenient import lenient
 from tape.core.merge.diff import Diff
-from tape.errors import Diverged, EffectRefused, InvalidEntry
+from tape.errors import Corrupt, Diverged, EffectRefused, InvalidEntry
 from tape.handles.tape import Tape
 from tape.runs.checking import Agent, finished
 from tape.runs.opening import replay
@@ -78,9 +80,9 @@ class Bisection(Struct, kw_only=True):
         module, _, function = agent.partition(":")
         if self.rescued is None or self.rescued_run is None:
             raise InvalidEntry("rescued", "the bisection rescued no run, so there is nothing to test")
-        if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
+        if not all(part.isidentifier() and not iskeyword(part) for part in [*module.split("."), function]):
             raise InvalidEntry("agent", "must be module:function")
-        name = "".join(letter if letter.isalnum() else "_" for letter in f"rescued_{self.run}").lower()
+        name = re.sub("[^a-z0-9]", "_", f"rescued_{self.run}".lower())
         facts = {"tape": self.rescued, "run": self.rescued_run, "base": self.tape, "url": url}
         text = _TEST.format(module=module, function=function, name=name, **facts)
         if path is not None:
@@ -123,8 +125,8 @@ def bisect(
     next one is made where it tells most, and several from one call where outcomes vary. ``agent`` is called with the
     run. ``check`` is called with the fork and with what the agent returned and tells success; or it is a command, which
     finds the fork and the run in ``TAPE_FORK`` and ``TAPE_RUN`` and the result as JSON on its input. An agent that
-    raises did not succeed. Forks that did not succeed are discarded. Tools that write are refused unless
-    ``effects="allow"``. Raises Diverged when the agent does not even repeat what was recorded.
+    raises did not succeed. Forks that did not succeed are discarded. Tools that are not declared as reading are refused
+    unless ``effects="allow"``. Raises Diverged when the agent does not even repeat what was recorded.
     """
     if not callable(check) and not isinstance(check, str | Sequence):
         raise InvalidEntry("check", f"must be a function or a command, not {strict.shown(check)}")
@@ -177,7 +179,7 @@ def _go_on(
     try:
         with run:
             value = finished(agent(run))
-    except (Diverged, EffectRefused):
+    except (Corrupt, Diverged, EffectRefused):
         raise
     except Exception:
         # An agent that fails has not recovered.
@@ -203,7 +205,7 @@ def _succeeded(check: Check, fork: Tape, run: str, value: Any) -> bool:
 def _first_change(failed: Recording, rescued: Recording) -> tuple[RecordedCall, RecordedCall] | None:
     """Return the first call that is not the same in two runs, in its request or in what came of it."""
     for before, after in zip(failed.calls, rescued.calls, strict=False):
-        outcomes = [{name: (call.result or {}).get(name) for name in ("value", "error")} for call in (before, after)]
+        outcomes = [None if call.result is None else call.result.outcome() for call in (before, after)]
         if before.digest != after.digest or outcomes[0] != outcomes[1]:
             return before, after
     return None

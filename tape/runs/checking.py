@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import Struct, field
 
+from tape.core.redact import Redacting
 from tape.errors import Diverged, InvalidEntry
 from tape.handles.tape import Tape
 from tape.runs.opening import replay
 from tape.runs.pure.divergence import Divergence, RunReport
-from tape.runs.pure.requests import Redact
 from tape.runs.recording import RunInfo, list_runs
 from tape.runs.run import Run
 from tape.store import Store
@@ -91,7 +91,7 @@ def check(
     name: str | None = None,
     match: str = "strict",
     normalise: list[str] | None = None,
-    redact: Redact | None = None,
+    redact: Redacting | Iterable[str] | None = None,
 ) -> CheckReport: ...
 
 
@@ -104,7 +104,7 @@ def check(
     name: str | None = None,
     match: str = "strict",
     normalise: list[str] | None = None,
-    redact: Redact | None = None,
+    redact: Redacting | Iterable[str] | None = None,
 ) -> Coroutine[Any, Any, CheckReport]: ...
 
 
@@ -116,7 +116,7 @@ def check(
     name: str | None = None,
     match: str = "strict",
     normalise: list[str] | None = None,
-    redact: Redact | None = None,
+    redact: Redacting | Iterable[str] | None = None,
 ) -> CheckReport | Coroutine[Any, Any, CheckReport]:
     """Run the newest completed run of every tape with a ``label`` again, without a model; returns a table of them.
 
@@ -145,10 +145,16 @@ def _check(
             report.without.append(tape_id)
         for info in runs:
             chosen = agent if not isinstance(agent, Mapping) else agent.get(info.name or "")
-            if chosen is None:
-                raise InvalidEntry("agent", f"has no function for runs named {info.name!r}")
-            base = None if info.base is None else store.tape(info.base["tape"])
-            report.runs.append(rerun(chat, info, chosen, base=base, **options))
+            if info.status == "unreadable" or chosen is None:
+                missing = f"there is no agent for runs named {info.name!r}"
+                why = info.error if info.status == "unreadable" else missing
+                failed = Checked(
+                    tape=tape_id, run=info.id, name=info.name, status="failed", calls=0, matched=0, error=why
+                )
+                report.runs.append(failed)
+            else:
+                base = None if info.base is None else store.tape(info.base.tape)
+                report.runs.append(rerun(chat, info, chosen, base=base, **options))
     return report
 
 
@@ -162,10 +168,12 @@ def _labelled(store: Store, label: str | None) -> Iterator[str]:
 
 
 def _newest(chat: Tape, name: str | None) -> Iterator[RunInfo]:
-    """Yield the newest completed run of each name."""
+    """Yield the newest completed run of each name, and every run that cannot be read: its name is not known."""
     seen: set[str | None] = set()
     for info in list_runs(chat):
-        if info.status == "completed" and info.name not in seen and name in (None, info.name):
+        if info.status == "unreadable":
+            yield info
+        elif info.status == "completed" and info.name not in seen and name in (None, info.name):
             seen.add(info.name)
             yield info
 
@@ -178,7 +186,10 @@ def rerun(chat: Tape, info: RunInfo, agent: Agent, **options: Any) -> Checked:
             finished(agent(run))
     except Diverged:
         status = "diverged"
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        # SystemExit(0), too: it would end the check as if all runs were the same.
         error = f"{type(failure).__name__}: {failure}"
         status = "same" if info.error == error else "failed"
     # A recording that cannot be read leaves no run to report.

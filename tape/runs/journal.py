@@ -8,24 +8,36 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from tape.core import strict
+from tape.core.records import Entry
+from tape.core.redact import Redactor, redactor
 from tape.errors import Diverged, EffectRefused, EffectUnknown, InvalidEntry
-from tape.runs import recording as entries
+from tape.new_ids import new_id
+from tape.runs.events import Call, Result, key_of
 from tape.runs.matching import CallRequest, Cursor, Verdict, recorded_divergence
+from tape.runs.pure.deltas import StoredField
 from tape.runs.pure.divergence import Divergence, RunReport, changes_between
 from tape.runs.pure.effects import EFFECTS, MAY_HAVE_RUN, ON_UNKNOWN, Effect, effect_key
 from tape.runs.pure.fields import Field
 from tape.runs.pure.lanes import Lane, Lanes
-from tape.runs.pure.requests import Body, Reader, Redact
-from tape.runs.pure.values import Load, error_of, stored, stored_error
-from tape.runs.recording import RecordedCall, key_of
+from tape.runs.pure.requests import Body, Reader
+from tape.runs.pure.values import (
+    Load,
+    StoredValue,
+    redacted,
+    redacted_error,
+    stored,
+    stored_chunks,
+    stored_error,
+)
+from tape.runs.recording import RecordedCall, recorded_call
 
-__all__ = ["Fact", "Journal", "Settings", "Step", "Wrapped"]
+__all__ = ["Journal", "Settings", "Step", "Wrapped"]
 
 _LONGEST_NAME = 120
 _CONVERSATIONS = 8
@@ -41,16 +53,17 @@ class Wrapped(Struct):
     names: list[str]
     load: Load | None = None
     effect: str | None = None
-    """None for what was not said: then what the recording says holds, and "write" where it says nothing."""
+    """What the program says of a tool, "write" if it says nothing; None for a model and a value."""
     on_unknown: str | Callable[..., Any] = "ask"
     bound: bool = False
     wants_effect: bool = False
+    redact: Redactor | None = None
 
     def __post_init__(self) -> None:
         if len(strict.identifier(self.name, "name")) > _LONGEST_NAME:
             raise InvalidEntry("name", f"must have at most {_LONGEST_NAME} characters")
-        if self.effect is not None:
-            strict.one_of(self.effect, EFFECTS, "effect")
+        if self.kind == "tool":
+            self.effect = "write" if self.effect is None else strict.one_of(self.effect, EFFECTS, "effect")
         if not callable(self.on_unknown):
             strict.one_of(self.on_unknown, ON_UNKNOWN, "on_unknown")
 
@@ -65,14 +78,6 @@ class Settings(Struct, kw_only=True):
     collect: bool = False
 
 
-class Fact(Struct):
-    """An event to be written."""
-
-    name: str
-    data: dict[str, Any]
-    key: str
-
-
 class Step(Struct):
     """One call under way."""
 
@@ -81,13 +86,14 @@ class Step(Struct):
     n: int
     body: Body
     mode: str
-    """"answer": from the tape. "live": made and written. "compare": made, and held against the tape. "probe": it is not
-    known whether it was made. "skip": neither known nor made."""
+    """"answer": from the tape. "live": made and written. "compare": made, and held against the tape."""
     inner: Lane
     """The lane of what the call does itself."""
     before: Body | None = None
     """The request that this one goes on from, or was probably made of."""
     recorded: RecordedCall | None = None
+    unknown: bool = False
+    """Whether somebody started the call already, and this worker knows no outcome."""
     effect: Effect | None = None
     attempt: int = 1
     started: float = 0.0
@@ -106,25 +112,27 @@ class Journal:
         run: str,
         *,
         reader: Reader,
-        redact: Redact | None,
+        redact: Redactor | None,
         cursor: Cursor | None,
         settings: Settings,
         writes: bool,
     ) -> None:
         self.run = run
+        self.worker = new_id()
         self.reader = reader
         self.cursor = cursor
         self.report = RunReport(run=run, dropped=reader.dropped)
-        self.lanes = Lanes(run)
+        self.lanes = Lanes()
         self.writes = writes
         self.tape: str | None = None
         """The tape that a run is resumed on."""
         self.copies = False
         """Whether calls that are answered from the tape are written, too: then what is written is whole by itself."""
-        self.contexts: dict[bytes, dict[str, Any]] = {}
-        """Renderings of recorded contexts by their digests: where the context is, and which rendering it is."""
+        self.contexts: dict[bytes, StoredField] = {}
+        """Renderings of recorded contexts by their digests."""
         self.explain: Callable[[Divergence, RecordedCall | None, Body], Divergence] | None = None
-        self._redact = redact
+        self.redact = redact
+        self._redacts: list[Redactor] = []
         self._settings = settings
         self._lock = threading.Lock()
         self._stopped: Diverged | None = None
@@ -151,7 +159,7 @@ class Journal:
                 raise self._stopped
             lane = self.lanes.current()
             before = self._recent.get((wrapped.kind, wrapped.name), [])
-            body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values())
+            body = self.reader.read(wrapped.names, args, kwargs, before, self._rendered.values(), wrapped.redact)
             lane.calls += 1
             step = self._decide(Step(wrapped, lane, lane.calls, body, "live", lane))
             step.before = max(before, key=body.grown_from, default=None)
@@ -161,14 +169,18 @@ class Journal:
                     self.cursor.cover(step.recorded)
             elif step.mode in ("live", "compare"):
                 self.report.live += 1
-            if not self.writes or not self.records(step):
-                # With patterns the recorded request is only alike: what they drop may differ.
-                whole = not self.reader.normaliser.patterns
-                if whole and self._resumes and step.recorded is not None and step.recorded.tape == self.tape:
-                    body.seq = step.recorded.seq
-                self._keep(step)
+            if not self.records(step):
+                self._keep_recorded(step)
         self._prepare(step)
         return step
+
+    def _keep_recorded(self, step: Step) -> None:
+        """Keep the request of a call that is answered from the tape."""
+        # With patterns the recorded request is only alike: what they drop may differ.
+        whole = not self.reader.normaliser.patterns
+        if whole and self._resumes and step.recorded is not None and step.recorded.tape == self.tape:
+            step.body.seq = step.recorded.seq
+        self._keep(step)
 
     def _keep(self, step: Step) -> None:
         """Keep a request in the place of the one that it goes on from, or as the beginning of another conversation."""
@@ -195,44 +207,32 @@ class Journal:
         step.recorded = recorded
         if recorded is None:
             step.n = lane.calls
-            self._refuse_write(step)
+            if not self._may_call(wrapped):
+                raise EffectRefused(self.run, wrapped.name)
             return step
         step.n = recorded.n
         if recorded.result is None:
             return self._unknown(step, recorded)
-        writes = "write" in (wrapped.effect or recorded.effect or "write", recorded.effect)
-        live = setting == "live" and (self._settings.writes_allowed or not writes)
+        live = setting == "live" and self._may_call(wrapped)
         step.mode = "compare" if live else "answer"
         return step
 
-    def _refuse_write(self, step: Step) -> None:
-        """A write is made by a run that is recorded or resumed, and in a replay only if that was allowed."""
-        wrapped = step.wrapped
-        if wrapped.kind == "tool" and (wrapped.effect or "write") == "write" and not self._settings.writes_allowed:
-            raise EffectRefused(self.run, wrapped.name)
+    def _may_call(self, wrapped: Wrapped) -> bool:
+        """Whether a call may be made: the program's declaration tells, and never the recording."""
+        return self._settings.writes_allowed or wrapped.kind != "tool" or wrapped.effect == "read"
 
     def _unknown(self, step: Step, recorded: RecordedCall) -> Step:
         """Decide on a call that was started and has no outcome."""
         if not self._resumes:
             divergence = recorded_divergence("extra_call", recorded, why="it was started, and no outcome is recorded")
             self._diverge(Verdict(None, divergence), step.body)
+        step.unknown = True
         step.attempt = recorded.attempt + 1
-        wrapped = step.wrapped
-        effect = wrapped.effect or recorded.effect or "write"
-        if wrapped.kind != "tool" or effect != "write" or recorded.bound or wrapped.on_unknown == "retry":
-            # A bound effect is committed with its outcome: without the one there is not the other.
-            return step
-        if callable(wrapped.on_unknown):
-            step.mode = "probe"
-        elif wrapped.on_unknown == "skip":
-            step.mode = "skip"
-        else:
-            raise EffectUnknown(self.run, wrapped.name, recorded.key or "", recorded.seq)
         return step
 
     @property
     def _resumes(self) -> bool:
-        return self.writes and self.cursor is not None and self.cursor.recording.info.id == self.run
+        return self.tape is not None
 
     def _prepare(self, step: Step) -> None:
         wrapped = step.wrapped
@@ -259,33 +259,85 @@ class Journal:
         if verdict.recorded is None:
             raise Diverged(divergence)
 
+    # -- several workers
+
+    def overtaken(self, step: Step, call: Call, entry: Entry) -> None:
+        """Note that another worker has started this call. Raises Diverged if it made another call in this place."""
+        with self._lock:
+            if (call.kind, call.name, call.digest) != (step.wrapped.kind, step.wrapped.name, step.body.digest):
+                why = "another worker that resumed the run made another call in this place"
+                self._diverge(
+                    Verdict(
+                        diverged=Divergence(
+                            kind="request_changed",
+                            call=step.wrapped.kind,
+                            name=step.wrapped.name,
+                            lane=step.lane.path,
+                            n=step.n,
+                            seq=entry.seq,
+                            why=why,
+                        )
+                    ),
+                    None,
+                )
+            before, step.recorded = step.recorded, recorded_call(entry, call)
+            step.recorded.bound = call.bound and (before is None or before.bound)
+            step.unknown = True
+            step.attempt = call.attempt + 1
+            if step.effect is not None:
+                step.effect.attempt = step.attempt
+
+    def on_unknown(self, step: Step) -> str:
+        """Return what is done with a call that somebody started and that has no outcome: "call", "probe" or "skip".
+
+        Raises EffectUnknown for a tool that writes, unless ``on_unknown`` of the tool says otherwise.
+        """
+        wrapped, recorded = step.wrapped, step.recorded
+        assert recorded is not None
+        # A bound effect is committed with its outcome: without the one there is not the other.
+        bound = wrapped.bound and recorded.bound
+        if wrapped.effect != "write" or bound or wrapped.on_unknown == "retry":
+            return "call"
+        if wrapped.on_unknown == "ask":
+            raise EffectUnknown(self.run, wrapped.name, recorded.key or "", recorded.seq)
+        return "skip" if wrapped.on_unknown == "skip" else "probe"
+
+    def answered(self, step: Step) -> None:
+        """Note that a call is not made after all."""
+        with self._lock:
+            self.report.live -= 1
+            self.report.matched += 1
+            self._keep_recorded(step)
+
     # -- what is written
 
-    def dispatch(self, step: Step) -> Fact | None:
+    def dispatch(self, step: Step) -> Call | None:
         """Return what is written before a call is made."""
         if not self.records(step):
             return None
         wrapped = step.wrapped
-        data: dict[str, Any] = {**self._place(step), "kind": wrapped.kind, "name": wrapped.name}
-        data["digest"] = step.body.digest
         with self._lock:
             same = self._stored_at.get(step.body.digest) if not self.reader.normaliser.patterns else None
             if same is not None:
-                data["request"] = {name: {"of": same} for name in step.body.names()}
+                request = {name: StoredField(of=same) for name in step.body.names()}
             else:
                 # One that was answered from another tape is nowhere on this one.
                 before = step.before if step.before is not None and step.before.seq else None
-                data["request"] = step.body.stored(before, self.contexts)
-        if wrapped.kind == "tool":
-            data["effect"] = wrapped.effect or "write"
-            if step.effect is not None:
-                data["key"] = step.effect.key
-            if wrapped.bound:
-                data["bound"] = True
-        last = [] if step.attempt == 1 else [step.attempt]
-        if last:
-            data["attempt"] = step.attempt
-        return Fact(entries.CALL, data, key_of(self.run, step.lane.path, step.n, "call", *last))
+                request = step.body.stored(before, self.contexts)
+        return Call(
+            run=self.run,
+            lane=step.lane.path,
+            n=step.n,
+            kind=wrapped.kind,
+            name=wrapped.name,
+            digest=step.body.digest,
+            request=request,
+            effect=wrapped.effect,
+            key=None if step.effect is None else step.effect.key,
+            bound=wrapped.bound,
+            attempt=step.attempt,
+            worker=self.worker,
+        )
 
     def records(self, step: Step) -> bool:
         """Whether a call is written."""
@@ -298,42 +350,56 @@ class Journal:
             self._keep(step)
             self._stored_at.setdefault(step.body.digest, seq)
 
+    def completed(self, step: Step, value: Any) -> Result:
+        """Return the outcome of a call that returned."""
+        if step.streams:
+            return self.streamed(step, whole=True)
+        return self._outcome(step, status="completed", value=stored(value, step.wrapped.redact))
+
+    def failed(self, step: Step, error: BaseException) -> Result:
+        """Return the outcome of a call that raised, with what it yielded before."""
+        chunks = self._chunks(step) if step.streams else None
+        return self._outcome(step, status="failed", error=stored_error(error, step.wrapped.redact), chunks=chunks)
+
+    def streamed(self, step: Step, *, whole: bool) -> Result:
+        """Return the outcome of a stream that ended, or that was closed before its end."""
+        return self._outcome(step, status="completed" if whole else "partial", chunks=self._chunks(step))
+
+    def skipped(self, step: Step) -> Result:
+        """Return the outcome of a call of which nobody knows whether it was made, and that is not made again."""
+        return self._outcome(step, status="skipped", value=StoredValue(data=MAY_HAVE_RUN))
+
+    def copied(self, step: Step, result: Result) -> Result:
+        """Return the outcome of a call that was answered from the tape, to be written again."""
+        redact = step.wrapped.redact
+        return structs.replace(
+            result,
+            **self._place(step),
+            value=None if result.value is None else redacted([result.value], redact)[0],
+            error=result.error if result.error is None or redact is None else redacted_error(result.error, redact),
+            chunks=None if result.chunks is None else self._timed(result.chunks, redact),
+        )
+
+    def _timed(
+        self, chunks: Sequence[tuple[int, StoredValue]], redact: Redactor | None
+    ) -> list[tuple[int, StoredValue]]:
+        values = redacted([value for _, value in chunks], redact)
+        return [(at, value) for (at, _), value in zip(chunks, values, strict=True)]
+
+    def _chunks(self, step: Step) -> list[tuple[int, StoredValue]]:
+        values = stored_chunks([chunk for _, chunk in step.chunks], step.wrapped.redact)
+        return [(at, value) for (at, _), value in zip(step.chunks, values, strict=True)]
+
     def _place(self, step: Step) -> dict[str, Any]:
-        return {"run": self.run, "lane": step.lane.path, "n": step.n}
-
-    def completed(self, step: Step, value: Any) -> Fact | None:
-        """Return what is written of a call that returned."""
-        return self._outcome(step, "completed", value=stored(value, self._redact))
-
-    def failed(self, step: Step, error: BaseException) -> Fact | None:
-        """Return what is written of a call that raised, with what it yielded before."""
-        chunks = {"chunks": self._chunks(step)} if step.streams else {}
-        return self._outcome(step, "failed", error=stored_error(error, self._redact), **chunks)
-
-    def streamed(self, step: Step, *, whole: bool) -> Fact | None:
-        """Return what is written of a stream that ended, or that was closed before its end."""
-        return self._outcome(step, "completed" if whole else "partial", chunks=self._chunks(step))
-
-    def copied(self, step: Step, result: Mapping[str, Any]) -> Fact | None:
-        """Return what is written of a call that was answered from the tape."""
-        fields = {name: value for name, value in result.items() if name not in ("run", "lane", "n", "status", "took")}
-        return self._outcome(step, str(result.get("status", "completed")), **fields)
-
-    def skipped(self, step: Step) -> Fact | None:
-        """Return what is written of a call of which nobody knows whether it was made, and that is not made again."""
-        return self._outcome(step, "skipped", value={"is": MAY_HAVE_RUN})
-
-    def _chunks(self, step: Step) -> list[Any]:
-        return [[at, stored(chunk, self._redact)] for at, chunk in step.chunks]
-
-    def _outcome(self, step: Step, status: str, **facts: Any) -> Fact | None:
-        if not self.writes:
-            return None
         took = round((time.perf_counter() - step.started) * 1e6)
-        data = {**self._place(step), "status": status, **facts, "took": took}
-        if step.awaited:
-            data["awaited"] = True
-        return Fact(entries.RESULT, data, key_of(self.run, step.lane.path, step.n, "result"))
+        return {"run": self.run, "lane": step.lane.path, "n": step.n, "took": took}
+
+    def _outcome(self, step: Step, **facts: Any) -> Result:
+        return Result(**self._place(step), awaited=step.awaited, **facts)
+
+    def result_key(self, step: Step) -> str:
+        """Return the key under which the outcome of a call is recorded."""
+        return key_of(self.run, step.lane.path, step.n, "result")
 
     def chunk(self, step: Step, value: Any) -> None:
         """Note what a stream yielded, and when."""
@@ -341,33 +407,31 @@ class Journal:
 
     # -- holding live results against the tape
 
-    def compare(self, step: Step, fact: Mapping[str, Any]) -> None:
+    def compare(self, step: Step, now: Result) -> None:
         """Hold what a tool gives now against what it gave then."""
         recorded = step.recorded
         assert recorded is not None
+        assert recorded.result is not None
         with self._lock:
-            then, now = _outcome_value(recorded.result or {}), _outcome_value(fact)
-            if changes := changes_between(then, now):
+            if changes := changes_between(recorded.result.outcome(), now.outcome()):
                 self._diverge(Verdict(recorded, recorded_divergence("result_changed", recorded, changes=changes)), None)
-
-    def live_fact(self, step: Step, value: Any = None, error: BaseException | None = None) -> dict[str, Any]:
-        """Return the outcome of a call that is only held against the tape."""
-        if error is not None:
-            return {"status": "failed", "error": stored_error(error, self._redact)}
-        if step.streams:
-            return {"status": "completed", "chunks": self._chunks(step)}
-        return {"status": "completed", "value": stored(value, self._redact)}
 
     def error_text(self, error: BaseException) -> str:
         """Return an error in one line, without secrets."""
-        return error_of(stored_error(error, self._redact))[:1000]
+        return str(stored_error(error, redactor(self.redact, *self._redacts)))[:1000]
 
-    def know_context(self, rendered: Any, place: list[Any], api: str) -> None:
+    def knows(self, redact: Redactor | None) -> None:
+        """Remember what takes secrets out of the calls of a function: the error that ends the run may have them."""
+        with self._lock:
+            if redact is not None and redact not in self._redacts:
+                self._redacts.append(redact)
+
+    def know_context(self, rendered: Any, seq: int, api: str) -> None:
         """Remember a rendering of a recorded context, so that a request of it is stored as a pointer."""
         with self._lock:
             before = self._rendered.get(api)
             field = self._rendered[api] = Field(rendered, () if before is None else (before,))
-            self.contexts[field.digest] = {"context": place, "api": api}
+            self.contexts[field.digest] = StoredField(context=seq, api=api)
 
     def close(self) -> None:
         """Note what the recording has and nobody asked for."""
@@ -377,13 +441,3 @@ class Journal:
             with self._lock:
                 for divergence in self.cursor.close():
                     (self.report.unused if divergence.kind == "unused" else self.report.diverged).append(divergence)
-
-
-def _outcome_value(result: Mapping[str, Any]) -> Any:
-    """Return what an outcome says, without its times."""
-    if "error" in result:
-        return {"error": f"{result['error']['type']}: {result['error']['text']}"}
-    if "chunks" in result:
-        return {"chunks": [chunk for _, chunk in result["chunks"]]}
-    value = result.get("value") or {}
-    return value.get("is", value)

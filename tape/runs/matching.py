@@ -57,7 +57,7 @@ class Cursor:
         self._recompute = recording.info.normalise != reader.normaliser.patterns
         self._digests: dict[int, str] = {}
         self._live_begun = False
-        self._inside = lanes_inside_calls(recording.lanes)
+        self._inside = lanes_inside_calls(recording.lanes, (f"{call.lane}/{call.n}" for call in recording.calls))
 
     # -- one call
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, overload
 
+from tape.core.redact import Redacting
 from tape.errors import InvalidEntry
 from tape.handles.tape import Tape
 from tape.runs.preparing import Plan
-from tape.runs.pure.requests import Redact
 from tape.runs.run import Run
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def record(
     id: str | None = None,
     input: Any = None,
     resume: bool = False,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     normalise: Iterable[str] | None = None,
 ) -> Run: ...
 
@@ -39,7 +39,7 @@ def record(
     id: str | None = None,
     input: Any = None,
     resume: bool = False,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     normalise: Iterable[str] | None = None,
 ) -> AsyncRun: ...
 
@@ -51,18 +51,19 @@ def record(
     id: str | None = None,
     input: Any = None,
     resume: bool = False,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     normalise: Iterable[str] | None = None,
 ) -> Run | AsyncRun:
     """Record a run of an agent on a tape: ``with tape.record(chat, "nightly") as run``, or ``async with``.
 
     What the agent calls through ``run.model``, ``run.tool`` and ``run.value`` is written as events: one before each
     call and one after it. ``input`` is kept with the run. ``redact`` takes out secrets before anything is stored: a
-    function from JSON to JSON, or a list of field names. ``normalise`` names what changes from run to run and is not
-    compared: JSON pointers into a request, with ``*`` for any part, or names of fields.
+    list of field names, a ``Redact``, or a function from JSON to JSON. ``normalise`` names what changes from run to
+    run and is not compared: JSON pointers into a request, with ``*`` for any part, or names of fields.
 
-    With ``resume`` and the ``id`` of a run that was interrupted it goes on: calls that were completed are answered from
-    the tape, and those that were started and have no outcome are dealt with as ``on_unknown`` of each tool says.
+    With ``resume`` and the ``id`` of a run that was interrupted it continues: calls that were completed are answered
+    from the tape, and ``on_unknown`` of each tool decides on calls that were started and have no outcome. Several
+    workers may resume one run: the first one that records the start of a call makes it.
     """
     plan = Plan(name=name, id=id, input=input, resume=resume, redact=redact, normalise=_listed(normalise))
     return _run(chat, plan)
@@ -81,7 +82,7 @@ def replay(
     effects: str = "refuse",
     match: str = "strict",
     normalise: Iterable[str] | None = None,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     on_divergence: str = "stop",
     base: Tape | None = None,
 ) -> Run: ...
@@ -100,7 +101,7 @@ def replay(
     effects: str = "refuse",
     match: str = "strict",
     normalise: Iterable[str] | None = None,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     on_divergence: str = "stop",
     base: AsyncTape | None = None,
 ) -> AsyncRun: ...
@@ -118,7 +119,7 @@ def replay(
     effects: str = "refuse",
     match: str = "strict",
     normalise: Iterable[str] | None = None,
-    redact: Redact | Iterable[str] | None = None,
+    redact: Redacting | Iterable[str] | None = None,
     on_divergence: str = "stop",
     base: Tape | AsyncTape | None = None,
 ) -> Run | AsyncRun:
@@ -130,8 +131,8 @@ def replay(
 
     ``live_from=n, into=fork`` answers the calls before number ``n`` from the tape, makes the others, and records them
     on the fork. ``tools="live"`` makes the calls of tools and holds their results against the recorded ones, which the
-    agent is given. A tool that writes is never called, unless ``into`` and ``effects="allow"`` are both given. A run
-    that goes on from one on another tape needs that tape as ``base``.
+    agent is given. Only tools that the program declares with ``effect="read"`` are called, unless ``into`` and
+    ``effects="allow"`` are both given. A run that continues one on another tape needs that tape as ``base``.
     """
     plan = Plan(
         run=run,

@@ -8,20 +8,19 @@ from typing import Any
 from msgspec import Struct
 
 from tape.core import strict
+from tape.core.redact import Redacting, Redactor, redactor
 from tape.errors import InvalidEntry
 from tape.handles.options import call_of
 from tape.handles.tape import Tape
 from tape.new_ids import new_id
-from tape.runs import recording as entries
-from tape.runs.journal import Fact, Journal, Settings
+from tape.runs.events import LONGEST_RUN_ID, Base, Ended, Resumed, RunEvent, Started
+from tape.runs.journal import Journal, Settings
 from tape.runs.matching import MATCHES, Cursor
-from tape.runs.pure.requests import Normaliser, Reader, Redact, redactor
-from tape.runs.recording import Recording, find_run, key_of, read_recording
+from tape.runs.pure.requests import Normaliser, Reader
+from tape.runs.recording import Recording, find_run, read_recording
 from tape.runs.sources import with_sources
 
-__all__ = ["Plan", "Prepared", "ended_fact", "prepare", "scratch_tape"]
-
-_LONGEST_RUN_ID = 60
+__all__ = ["Plan", "Prepared", "ended", "prepare", "scratch_tape"]
 
 
 class Plan(Struct, kw_only=True):
@@ -33,7 +32,7 @@ class Plan(Struct, kw_only=True):
     name: str | None = None
     input: Any = None
     resume: bool = False
-    redact: Redact | Iterable[str] | None = None
+    redact: Redacting | Iterable[str] | None = None
     normalise: Iterable[str] | None = None
     match: str = "strict"
     live_from: int | None = None
@@ -62,6 +61,8 @@ class Plan(Struct, kw_only=True):
             raise InvalidEntry("into", "must be a fork of the tape: live calls are recorded on it")
         if self.effects == "allow" and self.into is None:
             raise InvalidEntry("effects", "'allow' needs into=, a fork that records the writes")
+        if self.name is not None:
+            strict.text(self.name, "name")
         redactor(self.redact)
 
 
@@ -71,7 +72,7 @@ class Prepared(Struct):
     journal: Journal
     recording: Recording | None
     input: Any
-    opening: list[Fact]
+    opening: list[RunEvent]
     ends: int = 0
     """How often the run has ended before."""
     started: int = 0
@@ -85,7 +86,7 @@ def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Pre
     recording = read_recording(chat, plan.run, base)
     patterns = recording.info.normalise if plan.normalise is None else plan.normalise
     redact = redactor(plan.redact)
-    reader = Reader(redact, Normaliser(patterns))
+    reader = Reader(Normaliser(patterns))
     cursor = Cursor(recording, reader, match=plan.match, live_from=plan.live_from)
     settings = Settings(
         models=plan.models,
@@ -98,12 +99,10 @@ def prepare(chat: Tape, plan: Plan, into: Tape | None, base: Tape | None) -> Pre
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=into is not None)
     journal.copies = into is not None and plan.live_from is None
     journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
-    opening = []
+    opening: list[RunEvent] = []
     if into is not None:
-        data: dict[str, Any] = {"name": plan.name or recording.info.name, "input": recording.info.input}
-        if plan.live_from is not None:
-            data["base"] = {"tape": chat.id, "run": plan.run, "before": plan.live_from}
-        opening = [_started(run, data, reader)]
+        shared = None if plan.live_from is None else Base(chat.id, plan.run, plan.live_from)
+        opening = [_started(journal, plan.name or recording.info.name, recording.info.input, shared)]
     return Prepared(journal, recording, recording.info.input, opening, started=recording.info.seq)
 
 
@@ -111,58 +110,75 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     """Return a run that is recorded, or one that goes on where it was interrupted."""
     redact = redactor(plan.redact)
     run = _run_id(plan.id)
+    if redact is not None and redact.text(run) != run:
+        raise InvalidEntry("id", "contains what redact= takes out, and an id is kept as it is; choose another id")
     info = None if plan.id is None else find_run(chat, run)
     if info is None:
-        reader = Reader(redact, Normaliser(plan.normalise or ()))
+        reader = Reader(Normaliser(plan.normalise or ()))
         journal = Journal(
             run, reader=reader, redact=redact, cursor=None, settings=Settings(writes_allowed=True), writes=True
         )
-        data = {"name": plan.name, "input": strict_input(plan.input)}
-        return Prepared(journal, None, data["input"], [_started(run, data, reader)])
+        given = strict_input(plan.input)
+        return Prepared(journal, None, given, [_started(journal, plan.name, given)])
     if not plan.resume:
         raise InvalidEntry("id", f"tape {chat.id!r} already has a run {run!r}; pass resume=True to continue it")
     if info.status == "completed":
         raise InvalidEntry("id", f"run {run!r} is completed; replay it, or record a new run under another id")
     recording = read_recording(chat, run)
-    reader = Reader(redact, Normaliser(info.normalise if plan.normalise is None else plan.normalise))
+    reader = Reader(Normaliser(info.normalise if plan.normalise is None else plan.normalise))
     cursor = Cursor(recording, reader, match="strict", live_from=None, open_ended=True)
     settings = Settings(writes_allowed=True)
     journal = Journal(run, reader=reader, redact=redact, cursor=cursor, settings=settings, writes=True)
     journal.tape = chat.id
     journal.explain = lambda divergence, call, body: with_sources(divergence, call, body, chat)
-    resumed = Fact("run.resumed", {"run": run, "calls": len(recording.calls)}, key_of(run, "resumed", new_id()))
-    return Prepared(journal, recording, info.input, [resumed], ends=info.ends, started=info.seq)
+    resumed = Resumed(run=run, calls=len(recording.calls), worker=journal.worker)
+    # The tape has the input without secrets; given again, it is whole.
+    again = redact is not None and plan.input is not None
+    whole = again and _shown_input(strict_input(plan.input), redact) == info.input
+    given = strict_input(plan.input) if whole else info.input
+    return Prepared(journal, recording, given, [resumed], ends=info.ends, started=info.seq)
 
 
 def _run_id(id: str | None) -> str:
     run = new_id() if id is None else strict.identifier(id, "id")
-    if len(run) > _LONGEST_RUN_ID or ":" in run:
-        raise InvalidEntry("id", f"must have at most {_LONGEST_RUN_ID} characters, and no colon")
+    if len(run) > LONGEST_RUN_ID or ":" in run:
+        raise InvalidEntry("id", f"must have at most {LONGEST_RUN_ID} characters, and no colon")
     return run
 
 
 def strict_input(value: Any) -> Any:
-    """Return what a run is given to work on, which is kept as it is."""
+    """Return a copy of what a run is given to work on."""
     strict.encode(value, "input")
     return strict.copied(value)
 
 
-def _started(run: str, data: dict[str, Any], reader: Reader) -> Fact:
-    data = {"run": run, **{name: value for name, value in data.items() if value is not None}}
-    if reader.normaliser.patterns:
-        data["normalise"] = reader.normaliser.patterns
-    return Fact(entries.STARTED, data, key_of(run, "start"))
+def _shown_input(value: Any, redact: Redactor | None) -> Any:
+    """Return what a run was given, without secrets."""
+    return value if redact is None or value is None else strict_input(redact(strict.copied(value)))
 
 
-def ended_fact(prepared: Prepared, error: BaseException | None) -> Fact:
+def _started(journal: Journal, name: str | None, input: Any, base: Base | None = None) -> Started:
+    redact, patterns = journal.redact, journal.reader.normaliser.patterns
+    return Started(
+        run=journal.run,
+        name=name if name is None or redact is None else redact.text(name),
+        input=_shown_input(input, redact),
+        base=base,
+        normalise=patterns,
+        worker=journal.worker,
+    )
+
+
+def ended(prepared: Prepared, error: BaseException | None) -> Ended:
     """Return the event with which a run ends."""
     journal = prepared.journal
-    data: dict[str, Any] = {"run": journal.run, "status": "completed"}
-    if error is not None:
-        data["status"] = "failed" if isinstance(error, Exception) else "interrupted"
-        data["error"] = journal.error_text(error)
-    data["calls"] = journal.report.matched + journal.report.live
-    return Fact(entries.ENDED, data, key_of(journal.run, "end", prepared.ends + 1))
+    return Ended(
+        run=journal.run,
+        status="completed" if error is None else "failed" if isinstance(error, Exception) else "interrupted",
+        error=None if error is None else journal.error_text(error),
+        calls=journal.report.matched + journal.report.live,
+        attempt=prepared.ends + 1,
+    )
 
 
 def scratch_tape(chat: Tape, prepared: Prepared) -> Tape:

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
 
 from tape.core import strict
-from tape.core.entries import payloads
 from tape.core.records import Entry
 from tape.errors import Corrupt, InvalidEntry, UnknownEntry
-from tape.runs.pure.deltas import applied
+from tape.runs.events import STARTED, Base, Call, Ended, Result, Started, key_of, read_event, run_of
+from tape.runs.pure.deltas import StoredField, applied
 
 if TYPE_CHECKING:
     from tape.handles.snapshot import Snapshot
     from tape.handles.tape import Tape
 
 __all__ = [
-    "CALL",
-    "ENDED",
-    "RESULT",
-    "STARTED",
     "RecordedCall",
     "Recording",
     "RunInfo",
-    "key_of",
+    "calls_of_runs",
+    "find_run",
     "list_runs",
     "read_recording",
-    "rendered_field",
+    "recorded_call",
 ]
 
-STARTED, CALL, RESULT, ENDED = "run.started", "run.call", "run.result", "run.ended"
-"""The events of a run."""
-
-_LONGEST_LANE = 140
-
-
-def key_of(run: str, *parts: object) -> str:
-    """Return the key of an entry of a run. A lane that is too long for a key stands in it by its digest."""
-    words = ["run", run, *map(str, parts)]
-    if len(words) > 2 and len(words[2]) > _LONGEST_LANE:
-        import hashlib
-
-        words[2] = hashlib.sha256(words[2].encode()).hexdigest()[:32]
-    return ":".join(words)
+E = TypeVar("E", Started, Ended)
 
 
 class RecordedCall(Struct, kw_only=True):
@@ -65,17 +49,17 @@ class RecordedCall(Struct, kw_only=True):
     key: str | None = None
     """The key of its effect."""
     bound: bool = False
+    """Whether every attempt was bound to a transaction."""
     attempt: int = 1
-    result: dict[str, Any] | None = None
-    """The data of its outcome: ``status`` and a value, chunks or an error."""
+    result: Result | None = None
+    """Its outcome: ``status`` and a value, chunks or an error."""
     result_seq: int | None = None
-    stored: dict[str, Any] = field(default_factory=dict)
     request_of: Callable[[RecordedCall], dict[str, Any]] | None = None
 
     @property
     def status(self) -> str:
         """What came of it: completed, failed, partial (a stream that was not read to its end), skipped, or unknown."""
-        return "unknown" if self.result is None else str(self.result.get("status", "completed"))
+        return "unknown" if self.result is None else self.result.status
 
     def request(self) -> dict[str, Any]:
         """Return the arguments of the call as JSON."""
@@ -92,13 +76,13 @@ class RunInfo(Struct, kw_only=True):
     seq: int
     """The entry with which it started."""
     status: str
-    """"completed", "failed", "interrupted", or "open" for one that never ended."""
+    """"completed", "failed", "interrupted", "open" for one that never ended, or "unreadable" for a damaged one."""
     error: str | None = None
     calls: int | None = None
     end: int | None = None
     """The entry with which it ended."""
-    base: dict[str, Any] | None = None
-    """The run that it goes on from: its tape, its id, and the number of the first call that is no longer its own."""
+    base: Base | None = None
+    """The run that it continues, and the number of the first call that it does not share with it."""
     normalise: list[str] = field(default_factory=list)
     ends: int = 0
     """How often it ended: a run that failed may have been resumed."""
@@ -119,24 +103,15 @@ class Recording:
             lane.sort(key=lambda call: call.n)
 
 
-def rendered_field(recalled: Any, api: str) -> Any:
-    """Return a field of the request that a recorded context was rendered to; ``api`` names rendering and field."""
-    rendering, _, name = api.partition(":")
-    if rendering == "anthropic":
-        return recalled.to_anthropic()[name]
-    request = recalled.to_openai(rendering)
-    return request[name] if name else request
-
-
 class _Bodies:
     """The requests of one tape's calls, each built from those before it when it is asked for."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._stored: dict[int, Mapping[str, Any]] = {}
+        self._stored: dict[int, Mapping[str, StoredField]] = {}
         self._built: dict[int, dict[str, Any]] = {}
 
-    def add(self, seq: int, stored: Mapping[str, Any]) -> None:
+    def add(self, seq: int, stored: Mapping[str, StoredField]) -> None:
         """Take a request as the entry at ``seq`` stores it."""
         self._stored[seq] = stored
 
@@ -152,137 +127,150 @@ class _Bodies:
         return {name: strict.copied(value) for name, value in self._built[call.seq].items()}
 
     def _needs(self, seq: int) -> set[int]:
-        if seq not in self._stored:
-            raise Corrupt(self._tape.id, seq, "a recorded request refers to it, but it is not a call")
-        needed = {field["of"] for field in self._stored[seq].values() if "of" in field}
-        if any(of >= seq for of in needed):
-            raise Corrupt(self._tape.id, seq, "a recorded request refers to a later entry")
+        needed = {field.of for field in self._stored[seq].values() if field.of is not None}
+        for of in needed:
+            if of >= seq or of not in self._stored:
+                raise Corrupt(self._tape.id, seq, f"its request refers to seq {of}, which is not an earlier call")
         return needed
 
     def _build(self, seq: int) -> dict[str, Any]:
-        request: dict[str, Any] = {}
-        for name, stored in self._stored[seq].items():
-            if "of" in stored:
-                request[name] = applied(stored, self._built[stored["of"]].get(stored.get("field", name)))
-            elif "context" in stored:
-                request[name] = rendered_field(self._recall(stored["context"]), stored["api"])
-            else:
-                request[name] = stored.get("is")
-        return request
+        return {name: self._field(seq, name, stored) for name, stored in self._stored[seq].items()}
 
-    def _recall(self, place: list[Any]) -> Any:
-        # A run that a fork inherits has its contexts on the tape that it was recorded on.
-        return self._tape._on_same_store(place[0]).recall(place[1])
+    def _field(self, seq: int, name: str, stored: StoredField) -> Any:
+        try:
+            if stored.of is not None:
+                return applied(stored, self._built[stored.of][name])
+            if stored.context is not None and stored.api is not None:
+                rendering, _, part = stored.api.partition(":")
+                recalled = self._tape.recall(stored.context)
+                request: Any = recalled.to_anthropic() if rendering == "anthropic" else recalled.to_openai(rendering)
+                return request[part] if part else request
+        except (InvalidEntry, KeyError, TypeError, ValueError) as error:
+            raise Corrupt(self._tape.id, seq, f"field {name!r} of its request cannot be rebuilt: {error}") from error
+        return stored.value
 
 
 def list_runs(tape: Snapshot, *, inherited: bool = False) -> Iterator[RunInfo]:
-    """Yield the runs of a tape, the newest first."""
+    """Yield the runs of a tape, the newest first. One whose events are damaged has the status "unreadable"."""
     for entry in tape.entries(name=STARTED, reverse=True, inherited=inherited):
-        data = event_data(entry)
-        if data is not None:
-            yield run_info(tape, entry, data)
+        run = run_of(entry)
+        if run is None:
+            continue
+        try:
+            yield _info(tape, entry)
+        except Corrupt as error:
+            yield RunInfo(
+                id=run, tape=entry.tape, name=None, input=None, seq=entry.seq, status="unreadable", error=str(error)
+            )
 
 
-def event_data(entry: Entry) -> dict[str, Any] | None:
-    """Return the data of an event of a run; None for any other entry, and for one that holds something else."""
-    payload = entry.payload
-    if not isinstance(payload, payloads.Event) or not payload.name.startswith("run."):
-        return None
-    data = payload.data
-    if not isinstance(data, dict) or not isinstance(data.get("run"), str):
-        return None
-    return data if entry.key.startswith(f"run:{data['run']}:") else None
-
-
-def run_info(tape: Snapshot, entry: Entry, data: Mapping[str, Any]) -> RunInfo:
+def _info(tape: Snapshot, entry: Entry) -> RunInfo:
     """Return what is known of the run that an entry starts."""
+    started = _read(entry, Started)
     end: Entry | None = None
     attempt = 1
-    while following := tape.find_entry(key=key_of(data["run"], "end", attempt), inherited=True):
+    while following := tape.find_entry(key=key_of(started.run, "end", attempt), inherited=True):
         end, attempt = following, attempt + 1
-    ended = (event_data(end) if end is not None else None) or {}
+    ended = None if end is None else _read(end, Ended)
     return RunInfo(
-        id=data["run"],
+        id=started.run,
         tape=entry.tape,
-        name=data.get("name"),
-        input=data.get("input"),
+        name=started.name,
+        input=started.input,
         seq=entry.seq,
-        status=ended.get("status", "open"),
-        error=ended.get("error"),
-        calls=ended.get("calls"),
-        end=end.seq if end is not None else None,
-        base=data.get("base"),
-        normalise=list(data.get("normalise") or []),
+        status="open" if ended is None else ended.status,
+        error=None if ended is None else ended.error,
+        calls=None if ended is None else ended.calls,
+        end=None if end is None else end.seq,
+        base=started.base,
+        normalise=started.normalise,
         ends=attempt - 1,
     )
 
 
+def _read(entry: Entry, kind: type[E]) -> E:
+    event = read_event(entry)
+    if not isinstance(event, kind):
+        raise Corrupt(entry.tape, entry.seq, f"the entry has the key {entry.key!r}, but is a {event.event}")
+    return event
+
+
 def find_run(tape: Snapshot, run: str) -> RunInfo | None:
-    """Return what is known of a run, or None when the tape has none of this id."""
+    """Return what is known of a run, or None when the tape has none of this id. Raises Corrupt for a damaged one."""
     entry = tape.find_entry(key=key_of(strict.identifier(run, "run"), "start"), inherited=True)
-    data = event_data(entry) if entry is not None else None
-    return run_info(tape, entry, data) if entry is not None and data is not None else None
+    return None if entry is None else _info(tape, entry)
 
 
 def read_recording(tape: Tape, run: str, base: Tape | None = None) -> Recording:
-    """Read a run from its tape; raises UnknownEntry when it has none of this id.
+    """Read a run from its tape; raises UnknownEntry when it has none of this id, and Corrupt when it is damaged.
 
-    A run that goes on from another one is read with the calls of that one up to there: they are on a tape that this one
+    A run that continues another one is read with the calls of that one up to there: they are on a tape that this one
     inherits from, or on ``base``.
     """
     info = find_run(tape, run)
     if info is None:
         raise UnknownEntry(tape.id, None, key_of(run, "start"))
-    calls = _calls(tape, info)
-    if info.base is not None:
-        before = info.base["before"]
-        source = base if base is not None and base.id == info.base["tape"] else tape
-        try:
-            earlier = read_recording(source, info.base["run"]).calls
-        except UnknownEntry:
-            raise InvalidEntry(
-                "base", f"the run continues a run of tape {info.base['tape']!r}; pass that tape as base="
-            ) from None
-        calls = [call for call in earlier if call.number < before] + calls
+    chain, source = [(tape, info)], tape
+    while (before := chain[-1][1].base) is not None:
+        source = base if base is not None and base.id == before.tape else source
+        earlier = find_run(source, before.run)
+        if earlier is None:
+            raise InvalidEntry("base", f"the run continues a run of tape {before.tape!r}; pass that tape as base=")
+        if any(earlier.seq == known.seq and earlier.tape == known.tape for _, known in chain):
+            raise Corrupt(earlier.tape, earlier.seq, "the run continues itself")
+        chain.append((source, earlier))
+    calls: list[RecordedCall] = []
+    for source, each in reversed(chain):
+        shared = 0 if each.base is None else each.base.before - 1
+        calls = calls[:shared] + calls_of_runs(source, [each])[each.id]
     return Recording(info, calls)
 
 
-def _calls(tape: Tape, info: RunInfo) -> list[RecordedCall]:
+def calls_of_runs(tape: Tape, infos: Sequence[RunInfo]) -> dict[str, list[RecordedCall]]:
+    """Return the calls of runs, oldest first, by the id of the run; without those of runs that they continue.
+
+    A run that did not complete is read up to the head: a worker may have made calls after another one ended the run.
+    """
+    ends = [(info.tape, info.end + 1) for info in infos if info.status == "completed" and info.end is not None]
+    found: dict[str, dict[tuple[str, int], RecordedCall]] = {info.id: {} for info in infos}
     bodies: dict[str, _Bodies] = {}
-    calls: dict[tuple[str, int], RecordedCall] = {}
-    start = (info.tape, info.seq)
-    end = None if info.end is None else (info.tape, info.end + 1)
+    start, end = (infos[0].tape, infos[0].seq), ends[-1] if len(ends) == len(infos) else None
     for entry in tape.entries(after=start, before=end, kinds=["event"], inherited=True):
-        data = event_data(entry)
-        if data is None or data["run"] != info.id or "n" not in data:
+        calls = found.get(run_of(entry) or "")
+        event = None if calls is None else read_event(entry)
+        if calls is None or not isinstance(event, Call | Result):
             continue
-        place = (data["lane"], data["n"])
-        if entry.payload.name == CALL:  # type: ignore[union-attr]
-            built = bodies.setdefault(entry.tape, _Bodies(tape))
-            # Later requests may refer to that of a second attempt.
-            built.add(entry.seq, data.get("request") or {})
-            if place in calls:
-                calls[place].attempt = data.get("attempt", 1)
-                continue
-            calls[place] = _call(entry, data)
-            calls[place].request_of = built.request
-        elif entry.payload.name == RESULT and place in calls:  # type: ignore[union-attr]
-            calls[place].result, calls[place].result_seq = data, entry.seq
-    return list(calls.values())
+        call = calls.get((event.lane, event.n))
+        if isinstance(event, Result):
+            if call is None:
+                raise Corrupt(entry.tape, entry.seq, "the outcome of a call that the run does not have")
+            call.result, call.result_seq = event, entry.seq
+            continue
+        if entry.tape not in bodies:
+            bodies[entry.tape] = _Bodies(tape._on_same_store(entry.tape))
+        # Later requests may refer to that of a second attempt.
+        bodies[entry.tape].add(entry.seq, event.request)
+        if call is None:
+            call = calls[event.lane, event.n] = recorded_call(entry, event)
+            call.request_of = bodies[entry.tape].request
+        call.attempt = event.attempt
+        call.bound = call.bound and event.bound
+    return {run: list(calls.values()) for run, calls in found.items()}
 
 
-def _call(entry: Entry, data: Mapping[str, Any]) -> RecordedCall:
+def recorded_call(entry: Entry, call: Call) -> RecordedCall:
+    """Return a call as its entry tells of it, without its outcome and its request."""
     return RecordedCall(
-        run=data["run"],
+        run=call.run,
         tape=entry.tape,
         seq=entry.seq,
-        lane=data["lane"],
-        n=data["n"],
-        kind=data["kind"],
-        name=data["name"],
-        digest=data["digest"],
-        effect=data.get("effect"),
-        key=data.get("key"),
-        bound=bool(data.get("bound")),
-        stored=data.get("request") or {},
+        lane=call.lane,
+        n=call.n,
+        kind=call.kind,
+        name=call.name,
+        digest=call.digest,
+        effect=call.effect,
+        key=call.key,
+        bound=call.bound,
+        attempt=call.attempt,
     )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import Struct
 
+from tape.core import json_text
 from tape.core.messages import shapes
 from tape.core.render.settle import mend
-from tape.errors import InvalidEntry
+from tape.errors import Corrupt, InvalidEntry
 from tape.handles.tape import Tape
-from tape.runs.pure.values import error_of
-from tape.runs.recording import RecordedCall, find_run, list_runs, read_recording
+from tape.runs.recording import RecordedCall, calls_of_runs, find_run, list_runs
 
 if TYPE_CHECKING:
     from tape.aio.tape import AsyncTape
@@ -74,12 +73,17 @@ def recover(chat: Tape | AsyncTape, run: str | None = None) -> list[CallState] |
 
 def _recover(chat: Tape, run: str | None) -> list[CallState]:
     if run is None:
-        ids = [info.id for info in list_runs(chat, inherited=True) if info.status != "completed"][::-1]
-    elif find_run(chat, run) is None:
-        raise InvalidEntry("run", f"tape {chat.id!r} has no run {run!r}")
+        infos = [info for info in list_runs(chat, inherited=True) if info.status != "completed"][::-1]
+        for info in infos:
+            if info.status == "unreadable":
+                raise Corrupt(
+                    info.tape, info.seq, f"run {info.id!r} cannot be read; name the run to recover another one"
+                )
+    elif (found := find_run(chat, run)) is not None:
+        infos = [found]
     else:
-        ids = [run]
-    calls = [call for id in ids for call in read_recording(chat, id).calls if call.run == id]
+        raise InvalidEntry("run", f"tape {chat.id!r} has no run {run!r}")
+    calls = [call for recorded in calls_of_runs(chat, infos).values() for call in recorded] if infos else []
     unsettled = _unsettled(chat.messages())
     matched: dict[int, tuple[str, str]] = {}
     states: list[CallState] = []
@@ -88,7 +92,7 @@ def _recover(chat: Tape, run: str | None) -> list[CallState]:
         if dispatched is not None:
             matched[dispatched.seq] = (call.id, message.id)
         elif run is None:
-            arguments = _arguments(call)
+            arguments = json_text.value_of(call.arguments)
             states.append(
                 CallState(
                     state="not_dispatched",
@@ -104,9 +108,9 @@ def _recover(chat: Tape, run: str | None) -> list[CallState]:
 
 def _state(call: RecordedCall, call_id: str | None, message_id: str | None) -> CallState:
     state = {"completed": "completed", "partial": "completed", "failed": "failed"}.get(call.status, "unknown")
-    if state == "unknown" and call.bound and call.result is None:
+    if call.result is None and call.bound:
         state = "not_dispatched"
-    error = (call.result or {}).get("error")
+    error = None if call.result is None else call.result.error
     return CallState(
         state=state,
         kind=call.kind,
@@ -120,7 +124,7 @@ def _state(call: RecordedCall, call_id: str | None, message_id: str | None) -> C
         call_id=call_id,
         message_id=message_id,
         request=call.request() if call.kind == "tool" else None,
-        error=None if error is None else error_of(error),
+        error=None if error is None else str(error),
         bound=call.bound,
     )
 
@@ -137,15 +141,6 @@ def _unsettled(messages: list[Message]) -> list[tuple[Message, shapes.Call]]:
     ]
 
 
-def _arguments(call: shapes.Call) -> Any:
-    if not isinstance(call.arguments, str):
-        return call.arguments
-    try:
-        return json.loads(call.arguments)
-    except ValueError:
-        return call.arguments
-
-
 def _dispatched(call: shapes.Call, message: Message, calls: list[RecordedCall]) -> RecordedCall | None:
     """Return the recorded call that a tool call of a message became.
 
@@ -157,5 +152,5 @@ def _dispatched(call: shapes.Call, message: Message, calls: list[RecordedCall]) 
         for recorded in calls
         if recorded.kind == "tool" and recorded.name == call.name and recorded.seq > message.seq
     ]
-    arguments = _arguments(call)
+    arguments = json_text.value_of(call.arguments)
     return next((recorded for recorded in later if recorded.request() == arguments), later[0] if later else None)

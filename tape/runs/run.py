@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
+
+from msgspec import structs
 
 from tape.core import strict
 from tape.core.context.build import LISTENERS, Context
 from tape.core.records import Receipt
+from tape.core.redact import Redacting, redactor
 from tape.errors import Diverged, InvalidEntry, ProvenanceConflict
 from tape.handles.tape import Tape
-from tape.runs.journal import Fact, Journal, Wrapped
-from tape.runs.preparing import Plan, Prepared, ended_fact, prepare, scratch_tape
+from tape.runs.events import Ended, RunEvent, read_event
+from tape.runs.journal import Journal, Wrapped
+from tape.runs.preparing import Plan, Prepared, ended, prepare, scratch_tape
 from tape.runs.pure.divergence import RunReport
 from tape.runs.pure.requests import parameter_names
 from tape.runs.pure.values import Load, loader_of
 from tape.runs.recording import Recording
-from tape.runs.wrapping import Calls
+from tape.runs.wrapping import Calls, Conduct
 
 __all__ = ["Run", "RunBase"]
 
@@ -68,13 +72,21 @@ class RunBase:
         """The run that is run again, call by call; None while a new one is recorded."""
         return self._ready.recording
 
-    def model(self, fn: Callable[..., Any], *, name: str = "model", load: Load | None = None) -> Callable[..., Any]:
+    def model(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str = "model",
+        load: Load | None = None,
+        redact: Redacting | Iterable[str] | None = None,
+    ) -> Callable[..., Any]:
         """Return ``fn``, which asks a model, so that its calls are recorded, or answered from the recording.
 
         It may return, be awaited, or yield. In a replay ``load`` makes the result of its recorded data; without it the
         annotation of ``fn`` does, or the recorded type, if it is loaded. A program with several models names each.
+        ``redact`` takes secrets out of the calls of this function, before the ``redact`` of the run does.
         """
-        return self._wrap(Wrapped("model", name, fn, parameter_names(fn), loader_of(fn, load)))
+        return self._wrap(Wrapped("model", name, fn, parameter_names(fn), loader_of(fn, load)), redact)
 
     def tool(
         self,
@@ -85,27 +97,41 @@ class RunBase:
         load: Load | None = None,
         on_unknown: str | Callable[..., Any] = "ask",
         bound: bool = False,
+        redact: Redacting | Iterable[str] | None = None,
     ) -> Callable[..., Any]:
         """Return ``fn``, a tool, so that its calls are recorded, or answered from the recording.
 
-        ``effect`` is "read", "idempotent" or "write", and "write" if nothing says otherwise. A tool that has a
+        ``effect`` is "read", "idempotent" or "write", which is the default. A replay calls only tools that read, unless
+        it has ``effects="allow"``. A tool that has a
         parameter ``effect`` is handed an ``Effect`` there, with the key of its side effect. ``on_unknown`` says what a
         resumed run does with a write that has no outcome: "ask" raises EffectUnknown, "retry" makes it again with the
         same key, "skip" tells the agent that it may have run. A function in its place is called with the effect; it
         returns the result if it happened (True if that is lost), or None. A ``bound`` tool settles its effect in its
-        own transaction.
+        own transaction. ``redact`` is as in ``model``.
         """
         names = [name for name in parameter_names(fn) if name != "effect"]
         wrapped = Wrapped("tool", name or _name_of(fn), fn, names, loader_of(fn, load), effect, on_unknown, bound)
         wrapped.wants_effect = "effect" in _parameters(fn)
-        return self._wrap(wrapped)
+        return self._wrap(wrapped, redact)
 
-    def value(self, name: str, fn: Callable[..., Any], *, load: Load | None = None) -> Callable[..., Any]:
+    def value(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        load: Load | None = None,
+        redact: Redacting | Iterable[str] | None = None,
+    ) -> Callable[..., Any]:
         """Return ``fn``, an input that is not determined (a clock, a random number), recorded under ``name``."""
-        return self._wrap(Wrapped("value", name, fn, parameter_names(fn), loader_of(fn, load)))
+        return self._wrap(Wrapped("value", name, fn, parameter_names(fn), loader_of(fn, load)), redact)
 
-    def _wrap(self, wrapped: Wrapped) -> Callable[..., Any]:
-        self._journal.check_open()
+    def _wrap(self, wrapped: Wrapped, redact: Redacting | Iterable[str] | None) -> Callable[..., Any]:
+        journal = self._journal
+        journal.check_open()
+        wrapped.redact = redactor(redact, journal.redact)
+        if wrapped.redact is not None:
+            wrapped.name = wrapped.redact.text(wrapped.name)
+        journal.knows(redactor(redact))
         return self._calls.wrap(wrapped)
 
     @contextlib.contextmanager
@@ -114,12 +140,19 @@ class RunBase:
 
         Threads and tasks get theirs without being asked. Name them where two begin with the same request.
         """
+        if self._journal.redact is not None and isinstance(name, str):
+            name = self._journal.redact.text(name)
         if not strict.is_identifier(name) or name.isdigit() or set(name) & set("./:~") or len(name) > 60:
             raise InvalidEntry(
                 "name", "must be a name of at most 60 characters that is not a number and contains none of . / : ~"
             )
         with self._journal.lanes.entered(self._journal.lanes.named(name)):
             yield
+
+    def _snapshot(self, digest: str, uri: str) -> dict[str, Any]:
+        redact = self._journal.redact
+        facts = {"digest": digest, "uri": uri}
+        return {"run": self.id, **(facts if redact is None else redact(facts))}
 
     def _begin(self, written: Tape) -> None:
         """Let this thread or task be in the run, whose events go to a tape."""
@@ -133,27 +166,41 @@ class RunBase:
         written = self._written
         if context._recorded is None or context._store is not written._services.database:
             return
-        place = [context._inputs.tape, context._recorded]
-        if place[0] != written.id:
+        if context._inputs.tape != written.id:
             return
         fields = {f"{api}:{name}": value for name, value in request.items()} if isinstance(request, dict) else {}
         for rendering, value in (fields or {api: request}).items():
             if isinstance(value, list):
-                self._journal.know_context(value, place, rendering)
+                self._journal.know_context(value, context._recorded, rendering)
 
-    def _finish(self, error: BaseException | None) -> Fact | None:
+    def _finish(self, error: BaseException | None) -> Ended | None:
         """Close the journal and return what is written at the end."""
         journal = self._journal
         journal.lanes.end()
         LISTENERS.set(tuple(listener for listener in LISTENERS.get() if listener != self._listen))
         journal.close()
-        return ended_fact(self._ready, error) if journal.writes else None
+        return ended(self._ready, error or self._divergence()) if journal.writes else None
+
+    def _end(self, event: Ended) -> Conduct:
+        """Record how the run ended. Another worker may have ended it before: a completed run stays completed."""
+        while True:
+            try:
+                yield "write", event
+                return
+            except ProvenanceConflict as conflict:
+                other = read_event((yield "find", conflict.key))
+                if isinstance(other, Ended) and other.status == "completed":
+                    return
+                event = structs.replace(event, attempt=event.attempt + 1)
+
+    def _divergence(self) -> Diverged | None:
+        """Return what the agent took for an error of its own, or what was recorded and never asked for."""
+        first = self.report.first
+        return None if first is None or self._plan.collects else Diverged(first)
 
     def _raise_divergence(self, error: BaseException | None) -> None:
-        """Raise what the agent took for an error of its own, and what was recorded and never asked for."""
-        first = self.report.first
-        if error is None and first is not None and not self._plan.collects:
-            raise Diverged(first)
+        if error is None and (diverged := self._divergence()) is not None:
+            raise diverged
 
 
 class Run(RunBase):
@@ -168,22 +215,31 @@ class Run(RunBase):
         self._scratch: Tape | None = None
 
     def __enter__(self) -> Run:
-        self._prepared = prepare(self._chat, self._plan, self._plan.into, self._plan.base)
         target = self._plan.into or self._chat
-        self._calls = Calls(self._prepared.journal, _TapePort(target))
-        for fact in self._prepared.opening:
-            target.event(fact.name, fact.data, key=fact.key)
+        port = _TapePort(target)
+
+        def begin() -> Prepared:
+            prepared = prepare(self._chat, self._plan, self._plan.into, self._plan.base)
+            for event in prepared.opening:
+                port.write(event)
+            return prepared
+
+        try:
+            prepared = begin()
+        except ProvenanceConflict:
+            # Another worker has started the run in between.
+            prepared = begin()
+        self._prepared = prepared
+        self._calls = Calls(prepared.journal, port)
         self._begin(target)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fact = self._finish(error)
-        if fact is not None:
-            # Another process that resumed the same run may have ended it.
-            with contextlib.suppress(ProvenanceConflict):
-                (self._plan.into or self._chat).event(fact.name, fact.data, key=fact.key)
+        event = self._finish(error)
+        if event is not None:
+            self._calls.drive(self._end(event))
         self._raise_divergence(error)
 
     @property
@@ -211,7 +267,7 @@ class Run(RunBase):
     def snapshot(self, digest: str, uri: str) -> None:
         """Note that the workspace is kept elsewhere at this step: a git tree, an image. Nothing is restored by it."""
         if self._journal.writes:
-            self.tape.event("run.snapshot", {"run": self.id, "digest": digest, "uri": uri})
+            self.tape.event("run.snapshot", self._snapshot(digest, uri))
 
 
 class _TapePort:
@@ -222,14 +278,14 @@ class _TapePort:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
-    def write(self, fact: Fact) -> Receipt:
-        return self._tape._event_of_run(fact.name, fact.data, fact.key)
+    def write(self, event: RunEvent) -> Receipt:
+        return self._tape._event_of_run(event.event, event, event.entry_key)
 
     def find(self, key: str) -> Any:
         return self._tape.find_entry(key=key)
 
-    def settle(self, store: Any, fact: Fact) -> Any:
-        return store.tape(self._tape.id).event(fact.name, fact.data, key=fact.key)
+    def settle(self, store: Any, event: RunEvent) -> Any:
+        return store.tape(self._tape.id)._event_of_run(event.event, event, event.entry_key)
 
 
 def _parameters(fn: Any) -> set[str]:

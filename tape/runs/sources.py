@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +27,19 @@ def with_sources(divergence: Divergence, call: RecordedCall | None, body: Body, 
     if call is None or divergence.path is None or divergence.kind != "request_changed":
         return divergence
     parts = divergence.path.split("/")[1:]
-    if len(parts) < 2 or not parts[1].isdigit():
+    if len(parts) < 2:
         return divergence
-    name, index = parts[0], int(parts[1])
-    recorded, given = _element(call.request().get(name), index), _element(body.values().get(name), index)
+    recorded, given = (_element(request.get(parts[0]), parts[1]) for request in (call.request(), body.values()))
     source = _source(recorded, chat.at(call.seq).messages())
     given_source = _source(given, chat.messages())
     return structs.replace(divergence, source=source, given_source=given_source)
 
 
-def _element(items: Any, index: int) -> Any:
-    return items[index] if isinstance(items, list) and index < len(items) else None
+def _element(items: Any, index: str) -> Any:
+    """Return the element of a list that a part of a JSON pointer names; None if there is none."""
+    if not isinstance(items, list) or not re.fullmatch("[0-9]{1,9}", index) or int(index) >= len(items):
+        return None
+    return items[int(index)]
 
 
 def _source(element: Any, messages: Sequence[Message]) -> tuple[str, int] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tape.errors import InvalidEntry
+from tape.errors import InvalidEntry, ProvenanceConflict
+from tape.runs.events import Result
 from tape.runs.pure.values import Load, restored, restored_error
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ class _Reading:
         self._ended = True
         if error is not None and not isinstance(error, Exception):
             return
-        yield "write", journal.streamed(step, whole=whole) if error is None else journal.failed(step, error)
+        try:
+            yield "write", journal.streamed(step, whole=whole) if error is None else journal.failed(step, error)
+        except ProvenanceConflict:
+            # Another worker that resumed the run has recorded an outcome. This one has read its own stream already.
+            return
 
 
 class Stream(_Reading):
@@ -124,12 +129,13 @@ class ReplayedStream:
     which each chunk came.
     """
 
-    def __init__(self, result: Mapping[str, Any], load: Load | None) -> None:
-        self.times: list[int] = [at for at, _ in result["chunks"]]
-        self._chunks = iter([chunk for _, chunk in result["chunks"]])
+    def __init__(self, result: Result, load: Load | None) -> None:
+        chunks = result.chunks or []
+        self.times: list[int] = [at for at, _ in chunks]
+        self._chunks = iter([chunk for _, chunk in chunks])
         self._load = load
-        self._error = result.get("error")
-        self._partial = result.get("status") == "partial"
+        self._error = result.error
+        self._partial = result.status == "partial"
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import Any, Protocol
 
 from tape.errors import AlreadySettled, InvalidEntry, ProvenanceConflict
-from tape.runs.journal import Fact, Journal, Step, Wrapped
+from tape.runs.events import Call, Result, RunEvent, read_event
+from tape.runs.journal import Journal, Step, Wrapped
 from tape.runs.pure.values import restored, restored_error
-from tape.runs.recording import event_data
 from tape.runs.streams import AsyncStream, ReplayedStream, Stream
 
 __all__ = ["Calls", "Port"]
@@ -34,13 +34,13 @@ class Port(Protocol):
     waits: bool
     """Whether writing has to be awaited."""
 
-    def write(self, fact: Fact) -> Any:
+    def write(self, event: RunEvent) -> Any:
         """Write an event; returns its receipt, or an awaitable of it."""
 
     def find(self, key: str) -> Any:
         """Return the entry of a key, or None, or an awaitable of that."""
 
-    def settle(self, store: Any, fact: Fact) -> Any:
+    def settle(self, store: Any, event: RunEvent) -> Any:
         """Write an event to a store that is bound to the caller's transaction."""
 
 
@@ -94,14 +94,23 @@ class Calls:
 
     def _generator(self, wrapped: Wrapped) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            with self.drive(self._conduct(wrapped, args, kwargs)) as stream:
+            stream = self.drive(self._conduct(wrapped, args, kwargs))
+            if not isinstance(stream, Stream | ReplayedStream):
+                # What is answered in place of a stream: that the call may have run.
+                yield stream
+                return
+            with stream:
                 yield from stream
 
         return call
 
     def _async_generator(self, wrapped: Wrapped) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-            async with await self.drive_async(self._conduct(wrapped, args, kwargs)) as stream:
+            stream = await self.drive_async(self._conduct(wrapped, args, kwargs))
+            if not isinstance(stream, AsyncStream | ReplayedStream):
+                yield stream
+                return
+            async with stream:
                 async for chunk in stream:
                     yield chunk
 
@@ -114,33 +123,82 @@ class Calls:
         step = journal.begin(wrapped, args, kwargs)
         if step.effect is not None:
             step.effect._settle = functools.partial(self._settle, step)
-        if step.mode == "probe":
-            happened = yield "probe", step
-            if happened is not None and happened is not False:
-                value = None if happened is True else happened
-                yield "write", journal.completed(step, value)
-                return value
-            step.mode = "live"
-        if step.mode == "skip":
-            fact = journal.skipped(step)
-            yield "write", fact
-            return None if fact is None else fact.data["value"]["is"]
         if step.mode == "answer":
             return (yield from self._answered(step))
-        receipt = yield "write", journal.dispatch(step)
-        if receipt is not None:
-            journal.dispatched(step, receipt.seq)
+        answer = yield from self._start(step)
+        if answer is not None:
+            journal.answered(step)
+            return answer()
         if wrapped.wants_effect:
             kwargs = {**kwargs, "effect": step.effect}
         return (yield from self._conclude(step, ("invoke", (step, args, kwargs))))
+
+    def _start(self, step: Step) -> Conduct:
+        """Record that a call starts, so that it may be made; or return a function that answers it, and it is not made.
+
+        Several workers may resume one run. The one that records the start of a call makes it. For all others it is a
+        call that somebody started: they take its outcome if there is one, and otherwise nobody knows whether it ran.
+        """
+        journal = self._journal
+        while True:
+            if step.unknown:
+                outcome = yield from self._outcome(step)
+                if outcome is not None:
+                    return functools.partial(self._answer, step, outcome)
+                decision = journal.on_unknown(step)
+                if decision == "skip":
+                    outcome = yield from self._record(step, journal.skipped(step))
+                    return functools.partial(self._answer, step, outcome)
+                happened = (yield "probe", step) if decision == "probe" else None
+                if happened is not None and happened is not False:
+                    value = None if happened is True else happened
+                    result = journal.completed(step, value)
+                    outcome = yield from self._record(step, result)
+                    # The agent gets what the probe found as it is, and not as it is stored.
+                    return (
+                        functools.partial(self._answer, step, outcome)
+                        if outcome is not result
+                        else lambda value=value: value
+                    )
+            try:
+                receipt = yield "write", journal.dispatch(step)
+            except ProvenanceConflict as conflict:
+                entry = yield "find", conflict.key
+                call = read_event(entry)
+                assert isinstance(call, Call)
+                journal.overtaken(step, call, entry)
+                continue
+            if receipt is not None:
+                journal.dispatched(step, receipt.seq)
+            return None
+
+    def _outcome(self, step: Step) -> Conduct:
+        """Return the recorded outcome of a call, or None."""
+        entry = yield "find", self._journal.result_key(step)
+        if entry is None:
+            return None
+        result = read_event(entry)
+        assert isinstance(result, Result)
+        return result
+
+    def _record(self, step: Step, result: Result) -> Conduct:
+        """Record the outcome of a call; returns it, or the one that another worker recorded before."""
+        try:
+            yield "write", result
+        except ProvenanceConflict:
+            return (yield from self._outcome(step))
+        return result
 
     def _conclude(self, step: Step, operation: Operation) -> Conduct:
         """Make the call and record what comes of it."""
         journal = self._journal
         try:
             value = yield operation
-        except AlreadySettled:
-            return (yield from self._settled_elsewhere(step))
+        except AlreadySettled as error:
+            settled = yield from self._outcome(step)
+            if settled is None:
+                raise error
+            return self._answer(step, settled)
         except BaseException as error:
             return (yield from self._failed(step, error))
         if type(value) not in _VALUES:
@@ -154,18 +212,22 @@ class Calls:
                     return (yield from self._conclude(step, ("drain", (step, value))))
                 return AsyncStream(value, step, self) if isinstance(value, AsyncIterator) else Stream(value, step, self)
         if step.mode == "compare":
-            journal.compare(step, journal.live_fact(step, value))
+            journal.compare(step, journal.completed(step, value))
             return (yield from self._answered(step))
         if not step.settled:
-            yield "write", journal.completed(step, value)
+            result = journal.completed(step, value)
+            recorded = yield from self._record(step, result)
             if step.wrapped.bound:
                 raise InvalidEntry("bound", f"tool {step.wrapped.name!r} returned without effect.settle(…)")
+            if recorded is not result:
+                return self._answer(step, recorded)
         return value
 
     def _answered(self, step: Step) -> Conduct:
         """Answer a call from the tape; where what is written is to be whole by itself, it is written again."""
         assert step.recorded is not None
-        result = step.recorded.result or {}
+        result = step.recorded.result
+        assert result is not None
         if self._journal.copies:
             if step.mode == "answer":
                 receipt = yield "write", self._journal.dispatch(step)
@@ -176,49 +238,43 @@ class Calls:
     def _failed(self, step: Step, error: BaseException) -> Conduct:
         """Record that a call raised, and raise it again; a commit whose reply was lost may have succeeded."""
         if step.mode == "compare":
-            self._journal.compare(step, self._journal.live_fact(step, error=error))
+            self._journal.compare(step, self._journal.failed(step, error))
             return (yield from self._answered(step))
         if not isinstance(error, Exception):
             # An interrupt or a cancellation says nothing about what the call did: its outcome stays unknown.
             raise error
-        try:
-            yield "write", self._journal.failed(step, error)
-        except ProvenanceConflict:
-            if not step.settled:
-                raise
-            return (yield from self._settled_elsewhere(step))
+        result = self._journal.failed(step, error)
+        recorded = yield from self._record(step, result)
+        if recorded is not result:
+            return self._answer(step, recorded)
         raise error
 
-    def _settled_elsewhere(self, step: Step) -> Conduct:
-        """Return what another process has recorded as the outcome of this call."""
-        fact = self._journal.completed(step, None)
-        entry = None if fact is None else (yield "find", fact.key)
-        data = None if entry is None else event_data(entry)
-        if data is None:
-            raise AlreadySettled(self._journal.run, step.wrapped.name, "" if step.effect is None else step.effect.key)
-        return self._answer(step, data)
-
-    def _answer(self, step: Step, result: dict[str, Any]) -> Any:
+    def _answer(self, step: Step, result: Result) -> Any:
         """Return, raise or yield again what was recorded."""
-        load = step.wrapped.load
-        if "chunks" in result:
+        # A skipped call has a text in the place of its value.
+        load = None if result.status == "skipped" else step.wrapped.load
+        # A step that is awaited already needs the value itself.
+        awaited = result.awaited and not step.awaited
+        if result.chunks is not None:
             return ReplayedStream(result, load)
-        if "error" in result:
-            if result.get("awaited"):
-                return _raising(restored_error(result["error"]))
-            raise restored_error(result["error"])
-        value = restored(result.get("value") or {"is": None}, load)
-        return _ready(value) if result.get("awaited") else value
+        if result.error is not None:
+            error = restored_error(result.error)
+            if awaited:
+                return _raising(error)
+            raise error
+        assert result.value is not None
+        value = restored(result.value, load)
+        return _ready(value) if awaited else value
 
     def _settle(self, step: Step, store: Any, value: Any) -> Any:
         """Record the outcome of a call in the caller's transaction."""
-        fact = self._journal.completed(step, value)
-        if fact is None:
+        if not self._journal.writes:
             return None
+        result = self._journal.completed(step, value)
         settled = AlreadySettled(self._journal.run, step.wrapped.name, step.effect.key if step.effect else "")
         step.settled = True
         try:
-            receipt = self._port.settle(store, fact)
+            receipt = self._port.settle(store, result)
         except ProvenanceConflict:
             # It took another time there.
             raise settled from None
@@ -247,7 +303,7 @@ class Calls:
     def _do(self, operation: Operation) -> Any:
         verb, about = operation
         if verb == "write":
-            return None if about is None else self._port.write(about)
+            return self._port.write(about) if about is not None and self._journal.writes else None
         if verb == "find":
             return self._port.find(about)
         if verb == "probe":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from tape.core import json_text
+from tape.core.json_text import NotJson
 
 __all__ = ["NATIVE", "detect", "find_files"]
 
@@ -23,6 +24,7 @@ _WHOLE = 64 << 20
 _ROLLOUT = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _EXEC = ("thread.", "turn.", "item.")
 _LANGCHAIN = frozenset({"human", "ai", "constructor"})
+_decode = partial(json_text.decode, deepest=json_text.RECORD)
 _FOLDERS = {".claude": ("projects",), ".codex": ("sessions", "archived_sessions"), ".gemini": ("tmp",)}
 """Folders of programs that hold much else, and where their transcripts are."""
 
@@ -72,8 +74,8 @@ def detect(path: Path) -> str | None:
             if not text:
                 continue
             try:
-                value = msgspec.json.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                value = _decode(text)
+            except NotJson:
                 whole = _document(file, raw) if text[:1] in b"{[" and not text.endswith(b"}") else None
                 if whole is not None:
                     return format_of(whole)
@@ -92,8 +94,8 @@ def _document(file: Any, top: bytes) -> Any:
     raw = top + file.read(_WHOLE)
     file.seek(at)
     try:
-        return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode(raw.removeprefix(b"\xef\xbb\xbf"))
+    except NotJson:
         return None
 
 
@@ -101,16 +103,16 @@ def _first_of(text: bytes) -> Any:
     """Return the first of several records on one line."""
     end = text.find(b"}{")
     try:
-        return msgspec.json.decode(text[: end + 1]) if end > 0 else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode(text[: end + 1]) if end > 0 else None
+    except NotJson:
         return None
 
 
 def _mended(text: bytes) -> Any:
     """Return a line that is JSON but for NaN, halves of characters, or bytes that are not UTF-8."""
     try:
-        return json.loads(text.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
+        return json_text.decode_loose(text.decode("utf-8", "replace"), deepest=json_text.RECORD)
+    except NotJson:
         return None
 
 
@@ -160,7 +162,9 @@ def _of_messages(value: dict[str, Any]) -> str | None:
     for name in ("channel_values", "values", "checkpoint"):
         if isinstance(value.get(name), dict) and ("messages" in value[name] or "channel_values" in value[name]):
             return "langgraph"
-    if value.get("lc") == 1 or (value.get("type") in _LANGCHAIN and ("content" in value or "data" in value)):
+    kind = value.get("type")
+    spoken = isinstance(kind, str) and kind in _LANGCHAIN
+    if value.get("lc") == 1 or (spoken and ("content" in value or "data" in value)):
         return "langgraph"
     for name in ("request", "params", "body", "response", "result"):
         inner = value.get(name)

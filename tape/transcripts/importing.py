@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from msgspec import Struct
 
 from tape.core.strict import identifier as check_identifier
-from tape.errors import ImportFailed, InvalidEntry
+from tape.errors import ImportFailed, InvalidEntry, TapeError
 from tape.transcripts.composing import Composed, compose
 from tape.transcripts.formats import FORMATS, parser_of
 from tape.transcripts.formats.lines import Reading
 from tape.transcripts.steps import Branch, ImportProblem, Message, Start, Step
-from tape.transcripts.writing import Beginning, ImportedTranscript, Refused, TapeTaken, Writer
+from tape.transcripts.writing import Beginning, ImportedTranscript, Refused, Sessions, TapeTaken, Writer
 
 if TYPE_CHECKING:
     from tape.store import Store
@@ -124,10 +124,12 @@ class Prepared(Struct):
     known: int = 0
     """How many of its lines were imported before, for sure."""
 
-    def write(self, store: Store, tape: str | None) -> tuple[list[ImportedTranscript], list[ImportProblem]]:
+    def write(
+        self, store: Store, tape: str | None, sessions: Sessions | None = None
+    ) -> tuple[list[ImportedTranscript], list[ImportProblem]]:
         """Write the steps to tapes of ``store``, in the transaction that it is in, and return what was done."""
         reading, progress = self.options.reading(self.format), self.options.progress
-        writer = Writer(store, reading, self.path, tape, self.begins, self.known)
+        writer = Writer(store, reading, self.path, tape, self.begins, self.known, sessions)
         if self.kept is not None:
             reading.problems += self.problems
             writer.take_all(_counted(self.kept, self.size, progress))
@@ -192,7 +194,29 @@ def _composed(step: Step | Composed) -> Step | Composed:
 
 
 def read_steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
-    """Yield the steps of a file, with what could not be read as events in its place."""
+    """Yield the steps of a file, with what could not be read as events in its place.
+
+    Raises ImportFailed with the number of the line for records that no parser expects.
+    """
+    line = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal line
+        for raw in lines:
+            line += 1
+            yield raw
+
+    try:
+        yield from _steps(counted(), reading)
+    except (TapeError, OSError):
+        raise
+    except Exception as error:
+        # A file may hold any value in any place.
+        why = f"cannot be read as {reading.format} ({type(error).__name__}: {error})"
+        raise ImportFailed(line, why) from error
+
+
+def _steps(lines: Iterable[bytes], reading: Reading) -> Iterator[Step]:
     started = False
     for step in parser_of(reading.format)(lines, reading):
         if isinstance(step, Start) or not started:

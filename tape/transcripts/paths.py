@@ -23,18 +23,20 @@ from tape.errors import ImportFailed, InvalidEntry, TapeClosed, TapeNotFound
 from tape.transcripts.detecting import NATIVE, detect, find_files
 from tape.transcripts.formats import parser_of
 from tape.transcripts.formats.lines import Reading, digest
-from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare, write_prepared
+from tape.transcripts.importing import Known, Options, Prepared, Progress, prepare, read_steps, write_prepared
 from tape.transcripts.reading_process import answered, processes
 from tape.transcripts.steps import ImportProblem, Start
-from tape.transcripts.writing import ImportedTranscript, candidate_ids
+from tape.transcripts.writing import ImportedTranscript, Sessions, candidate_ids
 
 if TYPE_CHECKING:
     from tape.store import Store
 
 __all__ = ["ImportedFile", "import_paths", "watch_paths"]
 
-_TOGETHER = 16 << 20
+_TOGETHER = 4 << 20
 """Bytes of the files that share a transaction."""
+_FILES_TOGETHER = 100
+"""Files that share a transaction, for which other writers wait."""
 
 
 class ImportedFile(Struct, frozen=True):
@@ -115,8 +117,9 @@ def import_paths(
             meter.add(_size(path))
             if outcome is not None:
                 yield outcome
+    sessions = Sessions()
     for batch in _batches(_read_ahead(candidates, options)):
-        for candidate, imported in _write_batch(store, batch, tape):
+        for candidate, imported in _write_batch(store, batch, tape, sessions):
             meter.add(candidate.size)
             yield imported
 
@@ -208,7 +211,7 @@ def _tape_ids(candidate: _Candidate) -> list[str]:
     """Return the ids that the tape of a file's first conversation can have, by how the file begins."""
     reading = Reading(candidate.format, strict=False)
     with candidate.path.open("rb") as file:
-        steps = list(islice(parser_of(candidate.format)(file, reading), 3))
+        steps = list(islice(read_steps(file, reading), 3))
     start = next((step for step in steps if isinstance(step, Start)), None)
     first: Any = next((step for step in steps if hasattr(step, "key")), None)
     if start is None:
@@ -249,30 +252,34 @@ def _batches(files: Iterable[Read]) -> Iterator[list[Read]]:
     for candidate, read in files:
         batch.append((candidate, read))
         size += candidate.size
-        if size >= _TOGETHER:
+        if size >= _TOGETHER or len(batch) >= _FILES_TOGETHER:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
 
 
-def _write_batch(store: Store, batch: list[Read], tape: str | None) -> list[tuple[_Candidate, ImportedFile]]:
+def _write_batch(
+    store: Store, batch: list[Read], tape: str | None, sessions: Sessions
+) -> list[tuple[_Candidate, ImportedFile]]:
     """Write files in one transaction. One that is refused is undone by itself."""
 
     def write(joined: Store) -> list[tuple[_Candidate, ImportedFile]]:
         return [
-            (candidate, read if isinstance(read, ImportedFile) else _write(joined, candidate, read, tape))
+            (candidate, read if isinstance(read, ImportedFile) else _write(joined, candidate, read, tape, sessions))
             for candidate, read in batch
         ]
 
     return store.transaction(write)
 
 
-def _write(joined: Store, candidate: _Candidate, prepared: Prepared, tape: str | None) -> ImportedFile:
+def _write(
+    joined: Store, candidate: _Candidate, prepared: Prepared, tape: str | None, sessions: Sessions
+) -> ImportedFile:
     state = _State(os.fspath(candidate.path.resolve()), prepared.size, candidate.mtime, prepared.digest, prepared.lines)
 
     def write(inner: Store) -> ImportedFile:
-        done, problems = prepared.write(inner, tape)
+        done, problems = prepared.write(inner, tape, sessions)
         if done and (candidate.known is None or candidate.known != state):
             inner.get(done[0].tape).put(candidate.slot, msgspec.to_builtins(state))
         return ImportedFile(os.fspath(candidate.path), candidate.format, done, problems)

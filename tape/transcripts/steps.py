@@ -7,12 +7,9 @@ conversation, such as that of a subagent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
-
-from tape.core.records import Entry
 
 __all__ = ["Branch", "Event", "ImportProblem", "Message", "Restart", "Start", "Step", "Title", "Used"]
 
@@ -97,13 +94,16 @@ class Title(Struct, kw_only=True):
 
 
 class Branch(Struct, kw_only=True):
-    """A side conversation begins: at the message with the key ``parent``, or where ``locate`` finds it on the tape."""
+    """A side conversation begins: at the message with the key ``parent``, or where its tape shows that it was started.
+
+    ``agent`` and ``prompt`` are the name and the first words of a subagent, by which that message is found.
+    """
 
     line: int
     lane: str
     parent: str | None = None
-    locate: Callable[[Iterable[Entry]], str | None] | None = None
-    """Finds the id of the message among the entries of the conversation's tape, for a file that does not hold it."""
+    agent: str | None = None
+    prompt: str | None = None
 
 
 Step = Start | Message | Event | Restart | Used | Title | Branch

@@ -15,6 +15,7 @@ from tape.core.plan.messages import AddMessage
 from tape.core.records import Receipt
 from tape.errors import ImportFailed, InvalidEntry, ProvenanceConflict, TapeNotFound, UnknownMessage
 from tape.transcripts.composing import Composed, compose
+from tape.transcripts.formats.claude.agents import Agents
 from tape.transcripts.formats.lines import Reading, digest
 from tape.transcripts.steps import Branch, Message, Start, Step, Title
 from tape.transcripts.write_step import Ids, write_step
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _TOGETHER = 2000
 """How many steps are written together."""
 
-__all__ = ["Beginning", "ImportedTranscript", "Refused", "TapeTaken", "Writer", "candidate_ids"]
+__all__ = ["Beginning", "ImportedTranscript", "Refused", "Sessions", "TapeTaken", "Writer", "candidate_ids"]
 
 
 class TapeTaken(ImportFailed):
@@ -109,13 +110,42 @@ def _request(lane: _Lane, composed: Composed) -> Request:
     return Request(Call(lane.tape.id, composed.actor, composed.meta, key=composed.key), [intent])
 
 
+class Sessions:
+    """What was read of the tapes of sessions, so that each is read once for all of its subagents."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[int, str, Agents]] = {}
+        """The last entry that was read of each tape, its hash, and the agents that are known by then."""
+
+    def agents(self, session: Tape) -> Agents:
+        """Return the agents of a session, with what was written to its tape since the last call."""
+        seq, hash, agents = self._read.get(session.id, (0, "", Agents()))
+        entries = iter(session.entries(after=max(0, seq - 1)))
+        if seq and ((last := next(entries, None)) is None or last.hash != hash):
+            # The transaction that wrote it was undone.
+            seq, hash, agents, entries = 0, "", Agents(), iter(session.entries())
+        for entry in entries:
+            seq, hash = entry.seq, entry.hash
+            agents.read(entry)
+        self._read[session.id] = seq, hash, agents
+        return agents
+
+
 class Writer:
     """Takes the steps of a transcript, one after the other."""
 
     def __init__(
-        self, store: Store, reading: Reading, path: Path, tape: str | None, begins: list[Beginning], known: int = 0
+        self,
+        store: Store,
+        reading: Reading,
+        path: Path,
+        tape: str | None,
+        begins: list[Beginning],
+        known: int = 0,
+        sessions: Sessions | None = None,
     ) -> None:
         self._store = store
+        self._sessions = Sessions() if sessions is None else sessions
         self._reading = reading
         self._format = reading.format
         self._file = path
@@ -339,6 +369,6 @@ class Writer:
         """Return the message of the session at which a side conversation begins, if it is there to be seen."""
         lane = self._lanes.get(session.id)
         id = None if lane is None or branch.parent is None else lane.ids[branch.parent]
-        if id is None and branch.locate is not None:
-            id = branch.locate(session.entries())
+        if id is None and (branch.agent or branch.prompt):
+            id = self._sessions.agents(session).started(branch.agent, branch.prompt)
         return id if id is not None and session.find(id) is not None else None

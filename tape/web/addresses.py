@@ -12,6 +12,7 @@ import string
 __all__ = ["decode", "encode", "reference", "split"]
 
 _PLAIN = frozenset((string.ascii_letters + string.digits + "_-").encode())
+_SEQ = re.compile("[0-9]{1,18}")
 _ESCAPED = re.compile(r"~([0-9A-F]{2})")
 
 
@@ -44,4 +45,4 @@ def split(segment: str) -> tuple[str, int | str | None]:
     id, at, point = segment.partition("@")
     if not at:
         return decode(id), None
-    return decode(id), int(point) if point.isascii() and point.isdigit() else decode(point)
+    return decode(id), int(point) if _SEQ.fullmatch(point) else decode(point)

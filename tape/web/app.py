@@ -1,24 +1,24 @@
-"""The inspector as an ASGI application: addresses, pages as HTML or JSON, and the files that draw them."""
+"""The inspector as an ASGI application: addresses, the data of each page, and the files that draw it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
-import jinja2
 import msgspec
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 import tape
-from tape.web import acting, live
+from tape.web import acting
 from tape.web.addresses import split
 from tape.web.guard import Access, Guard
+from tape.web.live import Live
 from tape.web.page_request import NotThere, PageRequest
 from tape.web.pages import context, conversation, diff, entry, graph, health, log, search, tapes, usage
 from tape.web.stores import Served
@@ -38,33 +38,48 @@ _PAGES: dict[str, tuple[str, Page]] = {
     "/t/{ref}/graph": ("graph", graph.graph),
     "/t/{ref}/usage": ("usage", usage.usage),
     "/t/{ref}/context": ("context", context.context),
-    "/t/{ref}/context/{seq:int}": ("context", context.context),
-    "/e/{ref}/{seq:int}": ("entry", entry.entry),
-    "/e/{ref}/{seq:int}/text": ("text", conversation.text_of),
+    "/t/{ref}/context/{seq:seq}": ("context", context.context),
+    "/e/{ref}/{seq:seq}": ("entry", entry.entry),
+    "/e/{ref}/{seq:seq}/text": ("text", conversation.text_of),
 }
-"""The pages by their addresses. Each has its JSON there, too."""
+"""The pages by their addresses: a browser gets the page there, and its scripts the data."""
 
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_STATIC = files("tape.web") / "static"
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("tape.web"), autoescape=True, undefined=jinja2.StrictUndefined
-)
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_STATIC = {file.name: file.read_bytes() for file in (files("tape.web") / "static").iterdir() if "." in file.name}
+"""The files of the pages by their names, so that no name leads out of their folder."""
+
+
+class _Seq(Convertor[int]):
+    """A seq in an address. No tape has one with more digits."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("seq", _Seq())
 
 
 def inspector(stores: Sequence[Served], access: Access) -> Guard:
     """Return the application that serves these stores to whoever ``access`` lets in."""
     by_name = {served.name: served for served in stores}
-    routes: list[BaseRoute] = [Route("/static/{name}", _static)]
+    live = Live()
+    routes: list[BaseRoute] = []
     for prefix in ("", "/s/{store}"):
         for path, (name, page) in _PAGES.items():
-            routes.append(Route(prefix + path, partial(_page, by_name, access, name, page)))
-        routes.append(Route(f"{prefix}/e/{{ref}}/{{seq:int}}/raw", partial(_raw, by_name)))
-        routes.append(Route(f"{prefix}/t/{{ref}}/live", partial(_live, by_name)))
-        routes.append(Route(f"{prefix}/health/live", partial(_examined, by_name)))
+            routes.append(Route(prefix + path, partial(_page, by_name, access, live, name, page)))
+        routes.append(Route(f"{prefix}/e/{{ref}}/{{seq:seq}}/raw", partial(_raw, by_name, live)))
+        routes.append(Route(f"{prefix}/t/{{ref}}/live", partial(_heads, by_name, live)))
+        routes.append(Route(f"{prefix}/health/live", partial(_findings, by_name, live)))
         if access.write:
-            routes.append(Route(f"{prefix}/t/{{ref}}/act", partial(_act, by_name), methods=["POST"]))
-    handlers: Any = {NotThere: _not_there, tape.TapeError: _refused}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), access)
+            routes.append(Route(f"{prefix}/t/{{ref}}/act", partial(_act, by_name, live), methods=["POST"]))
+    handlers: Any = {NotThere: _refusal(404), tape.TapeError: _refusal(409), 404: _no_page}
+    pages = Starlette(routes=[Route("/static/{name:path}", _file), Route("/{path:path}", _html)])
+    return Guard(pages, Starlette(routes=routes, exception_handlers=handlers), access)
 
 
 def _page_request(stores: dict[str, Served], request: Request) -> tuple[Served, PageRequest]:
@@ -73,7 +88,7 @@ def _page_request(stores: dict[str, Served], request: Request) -> tuple[Served, 
     served = next(iter(stores.values())) if name is None else stores.get(name)
     if served is None or (name is not None and not served.base):
         raise NotThere("there is no such store")
-    store = served.of(request.scope["state"]["owner"])
+    store = served.of(_owner(request))
     ref, seq = request.path_params.get("ref"), request.path_params.get("seq")
     try:
         id, point = ("", None) if ref is None else split(ref)
@@ -82,70 +97,69 @@ def _page_request(stores: dict[str, Served], request: Request) -> tuple[Served, 
     return served, PageRequest(store, dict(request.query_params), id, point if seq is None else seq)
 
 
-def _wants_json(request: Request) -> bool:
-    accepted = request.headers.get("accept", "")
-    return "application/json" in accepted and "text/html" not in accepted
-
-
-async def _page(stores: dict[str, Served], access: Access, name: str, page: Page, request: Request) -> Response:
+async def _page(
+    stores: dict[str, Served], access: Access, live: Live, name: str, page: Page, request: Request
+) -> Response:
     served, page_request = _page_request(stores, request)
-    data = await run_in_threadpool(page, page_request)
-    content = {"page": name, "store": served.name, "base": served.base, "write": access.write, **data}
-    if _wants_json(request):
-        return Response(msgspec.json.encode(content), media_type="application/json", headers={"vary": "accept"})
-    content["stores"] = [{"name": other.name, "title": other.title, "base": other.base} for other in stores.values()]
-    # In a data block only "</script" and "<!--" mean anything, and neither is left.
-    block = msgspec.json.encode(content).decode().replace("<", "\\u003c")
-    html = _TEMPLATES.get_template("page.html").render(
-        title=data["title"], base=served.base, store=served, block=block, csrf=access.csrf if access.write else None
-    )
-    return HTMLResponse(html, headers={"vary": "accept"})
+    data = await live.run(_owner(request), partial(page, page_request))
+    listed = [{"name": other.name, "title": other.title, "base": other.base} for other in stores.values()]
+    about = {"page": name, "store": served.name, "base": served.base, "stores": listed, "write": access.write}
+    return _json(about | data)
 
 
-async def _raw(stores: dict[str, Served], request: Request) -> Response:
+async def _raw(stores: dict[str, Served], live: Live, request: Request) -> Response:
     _, page_request = _page_request(stores, request)
-    body = await run_in_threadpool(entry.whole, page_request)
+    body = await live.run(_owner(request), partial(entry.whole, page_request))
     headers = {"content-disposition": f'attachment; filename="entry-{page_request.point}.json"'}
     return Response(body, media_type="application/json", headers=headers)
 
 
-async def _live(stores: dict[str, Served], request: Request) -> Response:
+async def _heads(stores: dict[str, Served], live: Live, request: Request) -> Response:
     _, page_request = _page_request(stores, request)
-    return await live.heads(page_request, request)
+    owner = _owner(request)
+    chat = await live.run(owner, page_request.chat)
+    return live.heads(owner, chat, page_request.number("after", 0, 0, 2**53), request)
 
 
-async def _examined(stores: dict[str, Served], request: Request) -> Response:
-    _, page_request = _page_request(stores, request)
-    return await live.findings(page_request.store)
+async def _findings(stores: dict[str, Served], live: Live, request: Request) -> Response:
+    served, page_request = _page_request(stores, request)
+    return live.findings(_owner(request), served.name, page_request.store, request)
 
 
-async def _act(stores: dict[str, Served], request: Request) -> Response:
+async def _act(stores: dict[str, Served], live: Live, request: Request) -> Response:
     _, page_request = _page_request(stores, request)
     body = await acting.body_of(request)
-    receipt = await run_in_threadpool(acting.act, page_request, body)
-    return Response(msgspec.json.encode(receipt), media_type="application/json")
+    return _json(await live.run(_owner(request), partial(acting.act, page_request, body)))
 
 
-async def _static(request: Request) -> Response:
+def _owner(request: Request) -> str | None:
+    owner: str | None = request.scope["state"]["owner"]
+    return owner
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _html(request: Request) -> Response:
+    """Return the page that asks for its data: the same at every address."""
+    return Response(_STATIC["page.html"], media_type=_TYPES[".html"])
+
+
+async def _file(request: Request) -> Response:
     name = request.path_params["name"]
-    # Only the names that are there, so that no name can lead out of the folder.
-    known = {file.name: file for file in _STATIC.iterdir() if file.name.endswith(tuple(_TYPES))}
-    if name not in known:
+    if name not in _STATIC:
         return PlainTextResponse("there is no such file", 404)
     kind = _TYPES[name[name.rindex(".") :]]
-    return Response(known[name].read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+    return Response(_STATIC[name], media_type=kind, headers={"cache-control": "no-cache"})
 
 
-def _error(request: Request, status: int, why: str) -> Response:
-    if _wants_json(request):
-        return Response(msgspec.json.encode({"error": why}), status, media_type="application/json")
-    html = _TEMPLATES.get_template("error.html").render(status=status, why=why)
-    return HTMLResponse(html, status)
+def _refusal(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def refuse(request: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, status)
+
+    return refuse
 
 
-async def _not_there(request: Request, error: Exception) -> Response:
-    return _error(request, 404, str(error))
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    return _error(request, 409, str(error))
+async def _no_page(request: Request, error: Exception) -> Response:
+    return _json({"error": "there is no such page"}, 404)

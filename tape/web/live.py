@@ -1,91 +1,176 @@
-"""What is sent while a page is open: that a tape has grown, and what an examination of the store finds."""
+"""What is shared by those who ask at the same time, and what one owner may take of it.
+
+Pages of an owner run on a few threads of that owner's, and an owner has so many live streams. So the others are served
+whatever one of them asks for. An examination of a store is made once for all who listen to it, and ends with the last
+of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
+import anyio
+import anyio.to_thread
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import tape
-from tape.web.page_request import PageRequest
 
-__all__ = ["findings", "heads"]
+__all__ = ["Live"]
 
 _PAUSE = 0.25
-"""Seconds between two looks at the head of a tape."""
+"""Seconds between two looks at the head of a tape, or at what an examination found."""
 _QUIET = 15.0
 """Seconds after which a comment keeps the connection open."""
-_MOST = 64
-_open = asyncio.Semaphore(_MOST)
+_LINGER = 1.0
+"""Seconds for which an examination waits for a listener, such as a page that is loaded again."""
+_STREAMS = 64
+"""Live streams of one owner."""
+_THREADS = 4
+"""Pages of one owner that are made at the same time."""
+
+Value = TypeVar("Value")
+Events = AsyncGenerator[bytes, None]
+
+
+class Live:
+    """The threads, streams and examinations of one server."""
+
+    def __init__(self) -> None:
+        self._limiters: WeakValueDictionary[str | None, anyio.CapacityLimiter] = WeakValueDictionary()
+        self._open: Counter[str | None] = Counter()
+        self._examinations: dict[tuple[str, str | None], _Examination] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def run(self, owner: str | None, call: Callable[[], Value]) -> Value:
+        """Run a call on a thread of an owner's, as soon as one is free."""
+        limiter = self._limiters.get(owner)
+        if limiter is None:
+            limiter = self._limiters[owner] = anyio.CapacityLimiter(_THREADS)
+        return await anyio.to_thread.run_sync(call, limiter=limiter)
+
+    def heads(self, owner: str | None, chat: tape.Tape, after: int, request: Request) -> Response:
+        """Send the head of a tape whenever it has moved."""
+        return _Stream(self._heads(owner, chat, after, request), self._open, owner)
+
+    async def _heads(self, owner: str | None, chat: tape.Tape, after: int, request: Request) -> Events:
+        quiet = 0.0
+        yield b": open\n\n"
+        while not await request.is_disconnected():
+            head = (await self.run(owner, chat.info)).head
+            if head != after:
+                after, quiet = head, 0.0
+                yield _event("head", {"head": head})
+            elif (quiet := quiet + _PAUSE) >= _QUIET:
+                quiet = 0.0
+                yield b": still here\n\n"
+            await asyncio.sleep(_PAUSE)
+
+    def findings(self, owner: str | None, name: str, store: tape.Store, request: Request) -> Response:
+        """Examine a store, or join its examination, and send what it finds and how far it is."""
+        return _Stream(self._findings((name, owner), store, request), self._open, owner)
+
+    async def _findings(self, key: tuple[str, str | None], store: tape.Store, request: Request) -> Events:
+        examination = self._examinations.get(key)
+        if examination is None or examination.given_up:
+            examination = self._examinations[key] = _Examination(store)
+            examination.task = asyncio.create_task(self._examine(key, examination))
+        examination.listeners += 1
+        try:
+            sent, progress = 0, None
+            while not await request.is_disconnected():
+                over = examination.over
+                for finding in examination.findings[sent:]:
+                    sent += 1
+                    yield _event("finding", finding)
+                if examination.progress != progress:
+                    progress = examination.progress
+                    yield _event("progress", progress)
+                if over:
+                    yield _event("end", {})
+                    return
+                await asyncio.sleep(_PAUSE)
+        finally:
+            examination.listeners -= 1
+            asyncio.get_running_loop().call_later(_LINGER, examination.left)
+
+    async def _examine(self, key: tuple[str, str | None], examination: _Examination) -> None:
+        """Examine on a thread that no page needs, after the other examinations of the store."""
+        try:
+            async with self._turns[key[0]]:
+                await anyio.to_thread.run_sync(examination.run, limiter=anyio.CapacityLimiter(1))
+        finally:
+            examination.over = True
+            if self._examinations.get(key) is examination:
+                del self._examinations[key]
+
+
+class _GivenUp(Exception):
+    """Ends an examination to which nobody listens."""
+
+
+class _Examination:
+    """One examination of a store, for all who listen."""
+
+    def __init__(self, store: tape.Store) -> None:
+        self._store = store
+        self.findings: list[dict[str, Any]] = []
+        self.progress: dict[str, int] | None = None
+        self.listeners = 0
+        self.given_up = False
+        self.over = False
+        self.task: asyncio.Task[None] | None = None
+
+    def left(self) -> None:
+        """Give it up if nobody listens."""
+        self.given_up = self.given_up or not self.listeners
+
+    def _report(self, done: int, total: int) -> None:
+        if self.given_up:
+            raise _GivenUp
+        self.progress = {"done": done, "total": total}
+
+    def run(self) -> None:
+        """Examine the store, on a thread."""
+        if self.given_up:
+            return
+        try:
+            self.findings += map(msgspec.structs.asdict, self._store.doctor(progress=self._report))
+        except tape.TapeError as error:
+            self.findings.append({"check": "store", "level": "error", "what": str(error), "mend": None})
+        except _GivenUp:
+            return
+
+
+class _Stream(StreamingResponse):
+    """Events, or a refusal when their owner has too many streams open."""
+
+    def __init__(self, events: Events, open_: Counter[str | None], owner: str | None) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        self._events = events
+        self._open = open_
+        self._owner = owner
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Send the events until they end or the client is gone."""
+        if self._open[self._owner] >= _STREAMS:
+            full = PlainTextResponse("too many pages are open; close some", 503, {"retry-after": "30"})
+            await full(scope, receive, send)
+            return
+        self._open[self._owner] += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._open[self._owner] -= 1
+            if not self._open[self._owner]:
+                del self._open[self._owner]
+            await self._events.aclose()
 
 
 def _event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {msgspec.json.encode(data).decode()}\n\n".encode()
-
-
-async def heads(page_request: PageRequest, request: Request) -> Response:
-    """Send the head of a tape whenever it has moved."""
-    chat = await run_in_threadpool(page_request.chat)
-    after = page_request.number("after", 0, 0, 2**53)
-    return _stream(_heads(chat, after, request))
-
-
-def _stream(events: AsyncIterator[bytes]) -> Response:
-    if _open.locked():
-        return PlainTextResponse("too many pages are open; close some", 503, {"retry-after": "30"})
-    return StreamingResponse(_counted(events), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-
-
-async def _counted(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async with _open:
-        async for event in events:
-            yield event
-
-
-async def _heads(chat: tape.Tape, after: int, request: Request) -> AsyncIterator[bytes]:
-    quiet = 0.0
-    yield b": open\n\n"
-    while not await request.is_disconnected():
-        head = (await run_in_threadpool(chat.info)).head
-        if head != after:
-            after, quiet = head, 0.0
-            yield _event("head", {"head": head})
-        elif (quiet := quiet + _PAUSE) >= _QUIET:
-            quiet = 0.0
-            yield b": still here\n\n"
-        await asyncio.sleep(_PAUSE)
-
-
-async def findings(store: tape.Store) -> Response:
-    """Examine the store and send every finding and how far the check is."""
-    return _stream(_findings(store))
-
-
-async def _findings(store: tape.Store) -> AsyncIterator[bytes]:
-    loop, events = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
-
-    def send(event: bytes | None) -> None:
-        loop.call_soon_threadsafe(events.put_nowait, event)
-
-    def progress(done: int, total: int) -> None:
-        send(_event("progress", {"done": done, "total": total}))
-
-    def examine() -> None:
-        try:
-            for finding in store.doctor(progress=progress):
-                send(_event("finding", msgspec.structs.asdict(finding)))
-        except tape.TapeError as error:
-            send(_event("finding", {"check": "store", "level": "error", "what": str(error), "mend": None}))
-        finally:
-            send(None)
-
-    examining = asyncio.ensure_future(run_in_threadpool(examine))
-    while (event := await events.get()) is not None:
-        yield event
-    await examining
-    yield _event("end", {})

@@ -15,11 +15,13 @@ import msgspec
 
 import tape
 from tape.command.show.describe import gist
+from tape.core import json_text
 from tape.core.messages import shapes
 from tape.core.messages.media import label
 from tape.web.addresses import reference
 
-__all__ = ["CUT", "card", "cut", "entry_row", "failed", "instant", "message_texts", "message_view", "raw_entry"]
+__all__ = ["CUT", "card", "cut", "entry_row", "failed", "instant", "message_texts", "message_view"]
+__all__ += ["part_text", "raw_entry"]
 
 CUT = 8_192
 """Characters of one text that a page shows at first."""
@@ -40,11 +42,8 @@ def cut(text: str, most: int = CUT) -> dict[str, Any]:
 
 
 def _pretty(value: Any) -> str:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value) if len(value) <= CUT and value[:1] in "[{" else value
-        except (ValueError, RecursionError):
-            return value
+    if isinstance(value, str) and len(value) <= CUT and value[:1] in ("[", "{"):
+        value = json_text.value_of(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
@@ -82,25 +81,44 @@ def _thought(part: dict[str, Any]) -> str:
     return content if isinstance(content, str) and content else _pretty(part)
 
 
-def _read(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    parts = [_part(part) for part in shapes.read(data).parts]
-    if not parts and (rest := {name: value for name, value in data.items() if name not in ("id", "role")}):
-        parts = [({"part": "other", "kind": "message"}, _pretty(rest))] if any(rest.values()) else []
-    for name in ("reasoning_content", "reasoning"):
-        if isinstance(thought := data.get(name), str) and thought:
-            parts.insert(0, ({"part": "thinking", "kind": name}, thought))
-    return parts
+class _Parts:
+    """The parts of a message, counted. Each is drawn when it is asked for."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._parts: list[shapes.Part] = shapes.read(data).parts
+        thoughts = [(name, data.get(name)) for name in ("reasoning", "reasoning_content")]
+        self._before = [
+            ({"part": "thinking", "kind": name}, text) for name, text in thoughts if isinstance(text, str) and text
+        ]
+        rest = {name: value for name, value in data.items() if name not in ("id", "role")}
+        if not self._parts and any(rest.values()):
+            self._before.append(({"part": "other", "kind": "message"}, _pretty(rest)))
+
+    def __len__(self) -> int:
+        return len(self._before) + len(self._parts)
+
+    def __getitem__(self, place: int) -> tuple[dict[str, Any], str]:
+        """Return what is shown of a part, and its whole text. Raises IndexError behind the last one."""
+        before = self._before
+        return before[place] if place < len(before) else _part(self._parts[place - len(before)])
 
 
 def message_texts(data: dict[str, Any]) -> list[str]:
     """Return the whole text of each part that ``message_view`` shows, in the same order."""
-    return [text for _, text in _read(data)]
+    parts = _Parts(data)
+    return [parts[place][1] for place in range(min(len(parts), _MANY))]
+
+
+def part_text(data: dict[str, Any], place: int) -> str | None:
+    """Return the whole text of one part, or None when the message has fewer."""
+    parts = _Parts(data)
+    return parts[place][1] if 0 <= place < len(parts) else None
 
 
 def message_view(data: dict[str, Any], most: int = CUT) -> dict[str, Any]:
     """Return what is shown of a message: who speaks, and its parts with their texts cut."""
-    parts = _read(data)
-    shown = [about | cut(text, most) for about, text in parts[:_MANY]]
+    parts = _Parts(data)
+    shown = [about | cut(text, most) for about, text in (parts[place] for place in range(min(len(parts), _MANY)))]
     speaker = data.get("name")
     return {
         "role": str(data.get("role") or data.get("type") or "item")[:_LINE],

@@ -14,7 +14,6 @@ from tape.web.stores import Served
 __all__ = ["LOOPBACK", "serve"]
 
 LOOPBACK = "127.0.0.1"
-_NAMES = (LOOPBACK, "localhost")
 
 
 def serve(
@@ -26,21 +25,21 @@ def serve(
     names: Iterable[str] = (),
     proxy: str | None = None,
     owner_header: str | None = None,
-    listening: Callable[[str, str | None], object],
+    listening: Callable[[str, str], object],
+    opened: Callable[[], object] | None = None,
 ) -> None:
-    """Serve these stores until the process is interrupted; ``listening`` is called with the URL and the token.
+    """Serve these stores until the process is interrupted; ``listening`` is called with the URL and what stands behind
+    the path in a link that opens the inspector, and ``opened`` when that link was used.
 
-    Only requests for a loopback address and this port are answered, and for further ``names`` (each with its port, if
-    that is not the one of its scheme), which a proxy may ask for.
+    Only requests for the ``host`` and this port are answered, and for further ``names`` (each with its port, if that is
+    not the one of its scheme), which a proxy may ask for.
     """
     with socket.create_server((host, port)) as bound:
         own_port = bound.getsockname()[1]
-        hosts = {f"{name}:{own_port}" for name in {*_NAMES, host}} | {name.lower() for name in names}
-        access = Access(
-            hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, cookie=f"tape_{own_port}"
-        )
+        hosts = {f"{name}:{own_port}" for name in (LOOPBACK, host.lower())} | {name.lower() for name in names}
+        access = Access(hosts=frozenset(hosts), write=write, proxy=proxy, owner_header=owner_header, opened=opened)
         app = inspector(stores, access)
-        listening(f"http://{host}:{own_port}", None if proxy else access.token)
+        listening(f"http://{host}:{own_port}", "" if proxy else f"#token={access.token}")
         config = uvicorn.Config(
             app,
             log_level="warning",

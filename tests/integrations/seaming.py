@@ -11,10 +11,32 @@ from support.backends import Backend
 
 import tape
 
-__all__ = ["check_seam"]
+__all__ = ["CREDENTIALS", "check_credentials", "check_seam"]
 
 Agent = Callable[[Any, list[str], str], Awaitable[Any]]
 """Runs the framework's own runner with a run, a list that notes every live call, and a question; returns the answer."""
+
+
+CREDENTIALS = [f"Zq{number}{'a1b2c3d4' * 3}" for number in range(12)]
+"""Secrets that an agent is made with, each of which has to be left out."""
+
+
+def check_credentials(backend: Backend, agent: Agent, *, kept: list[str]) -> None:
+    """Run an agent with credentials in its settings: none is on the tape, what is ``kept`` is, and a replay matches."""
+
+    async def story() -> None:
+        async with tape.open_async(backend.address, **backend.options) as store:
+            chat = store.tape("chat")
+            async with tape.record(chat) as run:
+                await agent(run, [], f"My key is sk-ant-{CREDENTIALS[0]}, really?")
+            text = "\n".join([str(entry.payload) async for entry in chat.entries()])
+            assert [secret for secret in CREDENTIALS if secret in text] == []
+            assert [word for word in (*kept, "My key is [redacted], really?") if word not in text] == []
+            async with tape.replay(chat, run.id) as replayed:
+                await agent(replayed, [], f"My key is sk-ant-{CREDENTIALS[0]}, really?")
+            assert replayed.report.ok
+
+    asyncio.run(story())
 
 
 def check_seam(backend: Backend, agent: Agent, *, calls: list[str], kind: str = "request_changed") -> None:

@@ -16,7 +16,7 @@ SHARED = ("__init__", "histories", "opening", "pydantic_messages")
 """What several adapters use."""
 BESIDE = ("httpx", "seams", "temporal")
 """What records and replays runs, and the pointers of Temporal: not adapters of a framework's own store."""
-MOST = 2_500
+MOST = 2_750
 """Lines of code that the adapters and what they share may have together: no docstrings, comments and blank lines."""
 OPEN = ("tape", "tape.integrations", "tape.transcripts", "tape.errors", "tape.aio.workers")
 """The modules that an adapter may import from the package."""

@@ -16,7 +16,7 @@ import uvicorn
 import tape
 from support.installing import program
 from tape.web.app import inspector
-from tape.web.guard import Access
+from tape.web.guard import TOKEN, Access
 from tape.web.stores import Served
 
 __all__ = ["Answer", "Site", "Visit", "chromium", "served"]
@@ -45,11 +45,10 @@ class Site:
         self.port = port
         self.access = access
         self.url = f"http://127.0.0.1:{port}"
-        self.cookie = f"{access.cookie}={access.secret}"
 
     def ask(self, path: str, *, method: str = "GET", body: Any = None, known: bool = True, **headers: str) -> Answer:
-        """Ask for a path exactly as it is written; with the cookie, unless nobody is ``known``."""
-        sent = {"accept": "application/json"} | ({"cookie": self.cookie} if known else {})
+        """Ask for a path exactly as it is written; with the secret, unless nobody is ``known``."""
+        sent = {"accept": "application/json"} | ({TOKEN: self.access.secret} if known else {})
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         with contextlib.closing(connection):
@@ -61,7 +60,7 @@ class Site:
 
     def act(self, path: str, body: Any, **headers: str) -> Answer:
         """Write as a page would."""
-        sent = {"origin": self.url, "x-tape-csrf": self.access.csrf, "content-type": "application/json"}
+        sent = {"origin": self.url, "content-type": "application/json"}
         return self.ask(path, method="POST", body=body, known=True, **(sent | headers))
 
 
@@ -70,7 +69,7 @@ def served(*stores: tape.Store, write: bool = False, names: Sequence[str] = (), 
     """Serve stores on a free port for as long as the block runs."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
-        let_in = Access(hosts=frozenset({f"127.0.0.1:{port}"}), write=write, cookie=f"tape_{port}", **access)
+        let_in = Access(hosts=frozenset({f"127.0.0.1:{port}"}), write=write, **access)
         titles = names or [f"store{place}" for place in range(len(stores))]
         named = [
             Served(title, f"{title}.db", store, f"/s/{title}" if place else "")
@@ -101,7 +100,7 @@ def chromium() -> str:
 
 
 class Visit:
-    """A page in a browser that knows the cookie of a site, and notes everything that should not happen."""
+    """A page in a browser that keeps the secret of a site, and notes everything that should not happen."""
 
     def __init__(self, browser: Any, site: Site | None = None, *, refused: int | None = None, **options: Any) -> None:
         """Open an empty page; the status ``refused`` is one that the test has the server answer with."""
@@ -109,8 +108,8 @@ class Visit:
         self._refused = None if refused is None else f"the server responded with a status of {refused} "
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
         if site is not None:
-            name, value = site.cookie.split("=", 1)
-            self.context.add_cookies([{"name": name, "value": value, "url": site.url}])
+            keep = f"localStorage.setItem('tape', '{site.access.secret}')"
+            self.context.add_init_script(f"if (location.origin === '{site.url}') {keep};")
         self.context.add_init_script(
             "window.__violations = []; document.addEventListener('securitypolicyviolation', "
             "(event) => window.__violations.push(`${event.violatedDirective} ${event.blockedURI}`));"
@@ -130,7 +129,7 @@ class Visit:
         violations = self.page.evaluate("window.__violations")
         self.context.close()
         if error == (None, None, None):
-            assert (self.wrong, violations) == ([], [])
+            assert (self.wrong, violations) == ([], []), (self.wrong, violations)
 
     def _said(self, message: Any) -> None:
         if message.type == "error" and not (self._refused and self._refused in message.text):

@@ -73,13 +73,14 @@ def receipt(value: tape.Receipt) -> dict[str, Any]:
 
 def run(value: tape.RunInfo) -> dict[str, Any]:
     """A recorded run."""
-    return members(value, "id", "tape", "name", "input", "seq", "end", "status", "error", "calls", "base")
+    shape = members(value, "id", "tape", "name", "input", "seq", "end", "status", "error", "calls")
+    return shape | {"base": msgspec.to_builtins(value.base)}
 
 
 def call(value: tape.RecordedCall) -> dict[str, Any]:
     """A call of a recorded run."""
     shape = members(value, "number", "lane", "n", "kind", "name", "effect", "key", "status", "seq", "result_seq")
-    return shape | {"request": value.request(), "result": value.result}
+    return shape | {"request": value.request(), "result": msgspec.to_builtins(value.result)}
 
 
 def checked(value: tape.Checked) -> dict[str, Any]:

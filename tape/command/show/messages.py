@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tape
 from tape.command.output import Line, clean, cut, flat, moment, wrapped
+from tape.core import json_text
 from tape.core.amounts import count
 from tape.core.messages import shapes
 from tape.core.messages.thinking import thinking
@@ -168,19 +169,9 @@ def _blocks(
         yield Block("text", "", _short(data.get("content")))
 
 
-def _decoded(value: Any) -> Any:
-    """Return arguments as values; some APIs have them as text."""
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
-
-
 def _brief(arguments: Any) -> str:
     """Return arguments for one line: the value alone where there is but one."""
-    value = _decoded(arguments)
+    value = json_text.value_of(arguments)
     if not isinstance(value, dict):
         return _short(value)
     plain = {
@@ -197,7 +188,7 @@ def _is_command(value: Any) -> bool:
 
 def _arguments(arguments: Any) -> str:
     """Return the arguments of a call as lines: a name and its value, which may have lines of its own."""
-    value = _decoded(arguments)
+    value = json_text.value_of(arguments)
     if not isinstance(value, dict):
         return _short(value)
     lines = []
@@ -219,10 +210,7 @@ def _output(part: shapes.Result) -> tuple[str, bool]:
     text = shapes.as_text(part.content)
     wrong = part.error
     if text[:1] in "{[" and text[-1:] in "}]" and text:
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
+        value = json_text.value_of(text)
         if isinstance(value, dict) and isinstance(value.get("output"), str) and value.keys() <= {"output", "metadata"}:
             about = value.get("metadata")
             code = about.get("exit_code") if isinstance(about, dict) else None

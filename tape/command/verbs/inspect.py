@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,8 +69,8 @@ def serve(
         raise Failure("--owner-header and --proxy must be used together", "give both, or neither", USAGE)
     run = _web()
 
-    def listening(url: str, token: str | None) -> None:
-        print(url if token is None else f"{url}/?token={token}", file=sys.stderr, flush=True)
+    def listening(url: str, token: str) -> None:
+        print(f"{url}/{token}", file=sys.stderr, flush=True)
 
     with _served(session, stores or [], write) as served, listening_on(host, port):
         run(
@@ -87,24 +90,31 @@ def open_(
     write: WriteOption = False,
     browser: Annotated[bool, typer.Option(help="Open a browser, or only print the link.")] = True,
 ) -> None:
-    """Open a tape in the browser, and serve it until interrupted."""
+    """Open a tape in the browser, and serve it until interrupted.
+
+    If the browser may not read temporary files, open the printed link in it. The link works once.
+    """
     run = _web()
     from tape.web.addresses import reference
 
-    with _served(session, [], write) as served:
+    with _served(session, [], write) as served, tempfile.TemporaryDirectory(prefix="tape-") as private:
         named = session.address(served[0].store, tape_)
         place = reference(named.chat.id, None if named.point is None else named.view.info().head)
+        redirect = Path(private, "open.html")
 
-        def listening(url: str, token: str | None) -> None:
-            link = f"{url}/t/{place}?token={token}"
+        def listening(url: str, token: str) -> None:
+            link = f"{url}/t/{place}{token}"
             print(link, file=sys.stderr, flush=True)
             if browser:
                 import webbrowser
 
-                webbrowser.open(link)
+                # All users of the machine see the arguments of a browser, but not this file.
+                with open(os.open(redirect, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                    file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={link}">\n')
+                webbrowser.open(redirect.as_uri())
 
         with listening_on("127.0.0.1", port):
-            run(served, port=port, write=write, listening=listening)
+            run(served, port=port, write=write, listening=listening, opened=lambda: redirect.unlink(missing_ok=True))
 
 
 @command(
@@ -143,10 +153,11 @@ def report(
     from tape.web.report.report import write
 
     try:
-        clean = Redaction(redact or (), redact_field or (), tool_outputs=not tool_output)
+        patterns = [re.compile(pattern) for pattern in redact or ()]
     except re.error as error:
         problem = f"--redact: invalid regular expression {str(error.pattern)!r}: {error}"
         raise Failure(problem, "use the syntax of Python's re module", USAGE) from None
+    clean = Redaction(patterns, redact_field or (), tool_outputs=not tool_output)
     with session.open(read_only=True) as store:
         ids = [session.find(store, named).id for named in tapes]
         if output == "-":

@@ -99,7 +99,7 @@ def rerun(
         bool, typer.Option("--tools-live", help="Call tools that only read, and compare their results.")
     ] = False,
     allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Also call tools that write; needs --into.")
+        bool, typer.Option("--allow-writes", help="Also call tools that are not declared as reading; needs --into.")
     ] = False,
     match: MatchOption = "strict",
     every: Annotated[bool, typer.Option("--all", help="Continue after the first difference.")] = False,
@@ -121,7 +121,7 @@ def rerun(
             options |= {"live_from": live_from, "into": chat.fork(into, name=info.name)}
             options["effects"] = "allow" if allow_writes else "refuse"
         if info.base is not None:
-            options["base"] = store.tape(info.base["tape"])
+            options["base"] = store.tape(info.base.tape)
         checked = run_again(chat, info, function, **options)
     if session.out.as_json:
         session.out.json(json_shapes.checked(checked))
@@ -180,7 +180,9 @@ def bisect(
         str | None, typer.Option("--command", metavar="COMMAND", help="A shell command that exits with 0 on success.")
     ] = None,
     tries: Annotated[int, typer.Option("--tries", min=1, help="Try at most N live continuations.")] = 25,
-    allow_writes: Annotated[bool, typer.Option("--allow-writes", help="Also call tools that write.")] = False,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Also call tools that are not declared as reading.")
+    ] = False,
     test: Annotated[
         str | None,
         typer.Option("--test", metavar="FILE", help="Write a replay test of the successful run to this file."),

@@ -45,6 +45,8 @@ class ContextInputs(Struct):
     tape: str
     gap: int | None = None
     """Where in the items older messages are missing that were not read, since they cannot fit the budget."""
+    partial: bool = False
+    """Whether there are messages before the items that were not read, whatever they are."""
     one_turn: bool = False
     """Whether all items are of the last turn, which does not fit the budget by itself."""
     scale: Scale | None = None

@@ -88,14 +88,14 @@ def counting(counter: Any) -> Counter | None:
 
 
 def checked_clock(clock: Any) -> Callable[[], int]:
-    """Return a clock of the caller's that is held to its promise: microseconds that a moment can tell."""
+    """Return a clock that raises InvalidEntry instead of a moment after the year 9999, which nobody could read."""
     if not callable(clock):
         raise InvalidEntry("clock", f"must be a function, not {shown(clock)}")
 
     def now() -> int:
         stamp = clock()
         if type(stamp) is not int or not -strict.MAX_INT <= stamp <= LAST_STAMP:
-            raise InvalidEntry("clock", f"must return microseconds since 1970, not {shown(stamp)}")
+            raise InvalidEntry("clock", f"must return microseconds since 1970 up to the year 9999, not {shown(stamp)}")
         return stamp
 
     return now

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tape.core import json_text
 from tape.core.messages import shapes
 from tape.core.plan.intents import same
 from tape.core.records import Anchor, Message
@@ -129,20 +130,11 @@ def says(message: Message) -> bytes:
 def _part(part: shapes.Part) -> Any:
     match part:
         case shapes.Call():
-            return ["call", part.name, _decoded(part.arguments)]
+            # Equal arguments may be written with different spaces.
+            return ["call", part.name, json_text.value_of(part.arguments)]
         case shapes.Result():
             return ["result", part.content, part.error]
         case shapes.Other():
             return ["other", {name: value for name, value in part.part.items() if name not in ("id", "signature")}]
         case _:
             return msgspec.to_builtins(part)
-
-
-def _decoded(arguments: Any) -> Any:
-    """Return arguments as values, because equal ones may be written with different spaces."""
-    if isinstance(arguments, str):
-        try:
-            return msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return arguments

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
+from tape.core import json_text
 from tape.core.messages.blocks import Part, is_file, is_text
 from tape.core.messages.dialects import read_parts
 
@@ -128,10 +127,7 @@ def _texts(value: Any, *, in_tool: bool, unread: frozenset[str] = frozenset()) -
 def _decoded(value: Any) -> Any:
     """Return the value of a JSON string, in which letters outside ASCII may be written as escapes."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            return value
+        return json_text.value_of(value)
     return value
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tape.core import json_text
 from tape.core.messages.media import label
 from tape.core.messages.shapes import BOUND, Call, Media, Neutral, Other, Part, Result, Text, contents
 from tape.core.messages.tokens import MESSAGE_TOKENS, Counter, message_tokens
@@ -111,10 +112,7 @@ def _input(call: Call) -> dict[str, Any]:
     if isinstance(value, str):
         if _custom(call):
             return {"input": value}
-        try:
-            value = msgspec.json.decode(value.encode()) if value.strip() else {}
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            return {"input": call.arguments}
+        value = json_text.value_of(value) if value.strip() else {}
     return value if isinstance(value, dict) else {"input": value}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
 from msgspec import Struct, structs
 
 from tape.core.messages.blocks import UNNAMED, tool_of
@@ -43,6 +44,7 @@ class Mended(NamedTuple):
     fixes: list[Fix]
 
 
+_CALLS = msgspec.json.Encoder(order="sorted")
 _NO_RESULTS: Sequence[Result] = ()
 
 
@@ -89,14 +91,16 @@ def mend(messages: Sequence[Neutral], tidy: Tidy = _same) -> Mended:
             else:
                 parts += server.get((at, position), [part])
         mended[at] = Neutral(messages[at].role, parts, messages[at].name)
-    answers, missing = ([_NO_RESULTS] * len(messages) for _ in range(2))
+    results: dict[int, list[Result]] = {}
+    unsettled: dict[int, list[Result]] = {}
     for made_call in made:
         result = made_call.result
         if result is None:
             fixes.append(Fix("unsettled call", made_call.call.id, made_call.index))
             result = Result(made_call.id, NO_RESULT, True)
-            missing[made_call.index] = [*missing[made_call.index], result]
-        answers[made_call.index] = [*answers[made_call.index], _renamed(result, made_call.id)]
+            unsettled.setdefault(made_call.index, []).append(result)
+        results.setdefault(made_call.index, []).append(_renamed(result, made_call.id))
+    answers, missing = ([of.get(at, _NO_RESULTS) for at in range(len(messages))] for of in (results, unsettled))
     return Mended(mended, answers, missing, [*fixes, *unanswered])
 
 
@@ -149,16 +153,17 @@ def _bind(
     waiting: dict[str, list[_Made]] = {}
     nearest: dict[str | None, int] = {}
     for index, message in enumerate(messages):
-        here: list[_Made] = []
+        here: set[bytes] = set()
         for position, part in enumerate(message.parts):
             if isinstance(part, Call):
-                if here and any(made_call.call == part for made_call in here):
+                call = _CALLS.encode(part)
+                if call in here:
                     # One call written twice in a message is sent once.
                     fixes.append(Fix("repeated call", part.id, index))
                     continue
                 made_call = _Made(index, part)
                 made.append(made_call)
-                here.append(made_call)
+                here.add(call)
                 waiting.setdefault(part.id, []).append(made_call)
                 nearest[tool_of(part.id)] = index
                 bound[index, position] = made_call

@@ -19,8 +19,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool, StaticPool
 
+from tape.db.engine.process_fork import connect
 from tape.errors import InvalidEntry, StoreFailed
 
 __all__ = [
@@ -238,8 +239,12 @@ def sqlite_engine(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
                 why = f"{str(folder)!r} is not a folder"
             raise StoreFailed(f"cannot open the store {url.database!r}: {why}")
         check_orphan(url.database or "")
-    # In memory every connection would be a database of its own.
-    engine = sa.create_engine(url, connect_args=options, **({"poolclass": StaticPool} if memory else {}))
+    if memory:
+        # Every connection would be a database of its own.
+        engine = sa.create_engine(url, connect_args=options, poolclass=StaticPool)
+    else:
+        path = os.path.abspath(url.database or "")
+        engine = sa.create_engine(url, creator=lambda: connect(path, **options), poolclass=NullPool)
 
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         run = connection.execute

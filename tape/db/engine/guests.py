@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from tape.db.engine.postgres.database import PostgresDatabase, ReadOnlyPostgres
 from tape.db.engine.postgres.errors import postgres_error
 from tape.db.engine.sqlite import SqliteDatabase, sqlite_error
 from tape.db.engine.transaction import Database, Transaction
-from tape.errors import InvalidEntry, StoreFailed
+from tape.errors import InvalidEntry, ProcessForked, StoreFailed
 
 __all__ = ["Bound", "Joined", "check_transactional", "open_database"]
 
@@ -72,7 +73,7 @@ class _Guest(Database):
         self.driver_error = parent.driver_error
         self.heads = {}
         self.wakeup = parent.wakeup
-        self._closed = False
+        self._closed = self._halted = False
         self.parent = parent
 
 
@@ -82,10 +83,12 @@ class Bound(_Guest):
     def __init__(self, connection: sa.Connection, parent: Database) -> None:
         super().__init__(parent)
         self._connection = connection
+        self._process = os.getpid()
 
     def _cursor(self) -> Any:
-        if self.parent.closed:
-            raise StoreFailed("the store is closed")
+        self.parent.check_open()
+        if self._process != os.getpid():
+            raise ProcessForked("the bound connection")
         if self._closed or self._connection.closed:
             raise StoreFailed("the bound connection is closed")
         check_transactional(self._connection)

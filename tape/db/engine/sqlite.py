@@ -19,18 +19,16 @@ import sqlalchemy as sa
 from tape.db.engine.connect import Unwritable, check_replaceable, is_memory
 from tape.db.engine.failures import Broken, Collision
 from tape.db.engine.file_lock import FileLock
+from tape.db.engine.process_fork import check_inherited, connect, on_fork, wait_for_fork
 from tape.db.engine.sharing import Gate, Together, run_together, share
-from tape.db.engine.transaction import Database, Transaction, inherited_connections
-from tape.db.engine.wakeup import watch_sqlite
-from tape.errors import InvalidEntry, ReadOnly, StoreBusy, StoreFailed
+from tape.db.engine.transaction import Database, Transaction
+from tape.db.engine.wakeup import watch_files
+from tape.errors import InvalidEntry, ProcessForked, ReadOnly, StoreBusy, StoreFailed
 
 __all__ = ["SqliteDatabase", "sqlite_error"]
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-_LONGEST_FORK = 5.0
-"""Seconds for which a fork waits until reads in other threads have ended."""
 
 
 class SqliteDatabase(Database):
@@ -41,9 +39,14 @@ class SqliteDatabase(Database):
     def __init__(self, engine: sa.Engine, url: sa.URL, timeout: float) -> None:
         self._memory = is_memory(url)
         super().__init__(engine, None, timeout)
-        path = None if self._memory else f"{os.path.realpath(url.database or '')}-writer"
-        self._turn = FileLock(path)
+        self._path = os.path.realpath(url.database or "")
+        self._turn = FileLock(None if self._memory else f"{self._path}-writer")
+        self._copied = True
+        """Whether a database in memory is whole: a child that was forked inside a call has a copy of half of it."""
+        self._writer: tuple[sqlite3.Connection, Transaction] | None = None
         self._reset()
+        # Last: another thread may fork at any moment.
+        on_fork(self)
 
     @property
     def _watched(self) -> bool:
@@ -60,23 +63,20 @@ class SqliteDatabase(Database):
         return self._writing and self._owned()
 
     def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
-        watch_sqlite(self._open_connection, ring, stop)
+        watch_files(self._path, ring, stop)
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
         # A signal may interrupt a thread after it took the lock and before that is noted: only the lock itself knows.
         self._owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self._sharing = Gate()
-        self._opening = threading.Lock()
-        self._held: list[Any] = []
-        """The locks that were taken for a fork."""
-        self._writer: tuple[sqlite3.Connection, Transaction] | None = None
+        self._locked = False
+        """Whether the lock was taken for a fork."""
         self._writing = False
         self._transacting = False
         """Whether what writes is a transaction of several calls."""
         self._idle: deque[sqlite3.Connection] = deque()
-        self._readers: set[sqlite3.Connection] = set()
-        """Every open connection that reads, idle or not."""
+        """The connections that nobody reads with."""
 
     def _connect(self) -> sqlite3.Connection:
         try:
@@ -94,8 +94,8 @@ class SqliteDatabase(Database):
         again: Callable[[Transaction], R] | None = None,
     ) -> R:
         """Run ``work`` under the writer lock, between BEGIN IMMEDIATE and COMMIT."""
-        if self._closed:
-            self._check_open()
+        if self._halted:
+            self.check_open()
         lock, turn, brief = self._lock, self._turn, patience
         if self._owned():
             raise StoreFailed(
@@ -115,7 +115,7 @@ class SqliteDatabase(Database):
                     raise StoreBusy(patience)
                 patience = max(0.0, patience - (time.monotonic() - began))
             if self._closed:
-                self._check_open()
+                self.check_open()
             driver, transaction = self._writer or self._open_writer()
             if not turn.take(patience):
                 raise StoreBusy(self.timeout)
@@ -168,7 +168,6 @@ class SqliteDatabase(Database):
         try:
             if not self._lock.acquire(timeout=self.timeout):
                 raise StoreBusy(self.timeout)
-            self._check_open()
             try:
                 if not self._turn.take(max(0.0, deadline - time.monotonic())):
                     raise StoreBusy(self.timeout)
@@ -235,13 +234,14 @@ class SqliteDatabase(Database):
             result = work(transaction)
             if self.fault is not None:
                 self.point("commit")
-            execute("COMMIT")
+            # In a child that was forked meanwhile the transaction refuses, since it is its parent's.
+            transaction.execute("COMMIT")
         except BaseException as error:
             transaction.after_commit = None
             if connection.in_transaction:
                 try:
-                    connection.execute("ROLLBACK")
-                except sqlite3.Error:
+                    transaction.execute("ROLLBACK")
+                except (sqlite3.Error, ProcessForked):
                     # Kept, it would hold the write lock of the file from now on.
                     self._drop_writer()
             told = sqlite_error(error, self.timeout)
@@ -266,19 +266,19 @@ class SqliteDatabase(Database):
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in one deferred transaction, which sees one state throughout."""
-        if self._closed:
-            self._check_open()
+        if self._halted:
+            self.check_open()
         if self._memory:
             return self._read_in_memory(work)
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._open_reader()
+            connection = self._connect()
         try:
             return self._read(connection, work)
         finally:
             self._idle.append(connection)
-            if self._closed:
+            if self._halted:
                 self._drain()
 
     def _read_in_memory(self, work: Callable[[Transaction], R]) -> R:
@@ -296,38 +296,33 @@ class SqliteDatabase(Database):
             if self._owned():
                 self._lock.release()
 
-    def _open_reader(self) -> sqlite3.Connection:
-        with self._opening:
-            self._check_open()
-            connection = self._connect()
-            self._readers.add(connection)
-            return connection
-
     def _drain(self) -> None:
         """Close the connections that nobody reads with."""
         while self._idle:
             with contextlib.suppress(IndexError):
-                connection = self._idle.pop()
-                connection.close()
-                self._readers.discard(connection)
+                self._idle.pop().close()
 
     def _read(self, driver: sqlite3.Connection, work: Callable[[Transaction], R], *, joins: bool = False) -> R:
         cursor = driver.cursor()
+        transaction = Transaction(cursor, self.statements, postgres=False)
+        if not self._memory:
+            self._running.add(transaction)
         try:
             if not joins:
                 cursor.execute("BEGIN")
-            return work(Transaction(cursor, self.statements, postgres=False))
+            return work(transaction)
         except sqlite3.Error as error:
             told = sqlite_error(error, self.timeout)
             raise (self.outdated(told) if isinstance(told, Broken) else told) from error
         finally:
+            self._running.discard(transaction)
             cursor.close()
             if driver.in_transaction and not joins:
                 driver.execute("ROLLBACK")
 
     def backup(self, file: str | os.PathLike[str]) -> None:
         """Copy the database to a file, which appears when it is whole; writers go on meanwhile."""
-        self._check_open()
+        self.check_open()
         try:
             path = Path(file)
             # A name of its own, or two backups to one path at once would write into each other.
@@ -341,7 +336,7 @@ class SqliteDatabase(Database):
         try:
             # Made before SQLite opens it, which would not say why it cannot.
             part.open("xb").close()
-            with contextlib.closing(sqlite3.connect(part)) as target:
+            with contextlib.closing(connect(str(part))) as target:
                 # One step: it reads one state of the database, and in WAL mode holds up nobody.
                 self.read(lambda tx: _copy(tx._cursor.connection, target, file))
             # Again, since the copy takes a while: a log that is there now would be replayed over it.
@@ -379,47 +374,58 @@ class SqliteDatabase(Database):
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._closed = self._halted = True
             self._drain()
             self._drop_writer()
             super().close()
             self._turn.close()
 
-    def forking(self) -> None:
-        """Close every connection while no thread is inside SQLite.
+    def check_open(self) -> None:
+        """Raise StoreFailed for a store that is closed, ProcessForked for one that this process must not use."""
+        super().check_open()
+        if not self._memory:
+            check_inherited(self._path)
+        elif not self._copied:
+            raise ProcessForked("a store in memory")
+        wait_for_fork()
 
-        A forked process inherits SQLite's belief that it holds the locks of its parent, which the kernel did not give
-        it: whoever closed the file next would take itself for the last user and delete the WAL under the child.
-        """
-        patience = min(self.timeout, _LONGEST_FORK)
-        deadline = time.monotonic() + patience
-        self._held = [lock for lock in (self._lock, self._opening) if lock.acquire(timeout=patience)]
-        if self._memory or self._writing or len(self._held) < 2:
-            return
-        self._drop_writer()
-        self._drain()
-        while self._readers and time.monotonic() < deadline:
-            time.sleep(0.001)
-            self._drain()
-        self.engine.dispose()
-
-    def unforked(self) -> None:
-        """Go on; connections are opened again as they are needed."""
-        for lock in self._held:
-            lock.release()
-        self._held = []
-
-    def forked(self) -> None:
-        """Start again with connections and locks of this process's own."""
-        self._turn.forget()
-        writer = self._writer
-        inherited_connections.append((writer, self._idle, self._readers))
-        self._reset()
+    def before_fork(self) -> bool:
+        """Close the connections that no thread uses; one in memory is held instead, for the child to have a copy."""
+        self._halted = True
         if self._memory:
-            # The child has a copy of the memory, and with it of the database.
-            self._writer = writer
-        else:
-            super().forked()
+            self._locked = self._locked or self._lock.acquire(False)
+            return self._locked
+        if self._lock.acquire(False):
+            try:
+                if not self._writing:
+                    self._drop_writer()
+            finally:
+                self._lock.release()
+        self._drain()
+        return True
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; a child begins anew, or with its copy of the memory."""
+        if child and self._memory:
+            self.wakeup.forget()
+            self._copied = self._copied and self._locked
+            self._sharing = Gate()
+        elif child:
+            super().after_fork(child=True)
+            self._turn.forget()
+            if self._writer is not None:
+                self._writer[1].sever()
+                self._writer = None
+        if self._locked:
+            self._locked = False
+            self._lock.release()
+        elif child:
+            self._reset()
+        self._halted = False
+        try:
+            self.check_open()
+        except StoreFailed:
+            self._halted = True
 
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

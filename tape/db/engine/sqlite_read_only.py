@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from tape.db.engine.connect import UnreadableLog, driver_options, is_memory
 from tape.db.engine.failures import Raised
+from tape.db.engine.process_fork import StoreConnection, connect
 from tape.db.engine.sqlite import SqliteDatabase
 from tape.db.engine.transaction import Transaction
 from tape.errors import NotAStore, ReadOnly, StoreBusy
@@ -31,8 +31,6 @@ R = TypeVar("R")
 
 _TICK = 0.02
 """Seconds after which a further change of a file shows in its time: the clock of the kernel goes in steps."""
-_POLL = 0.02
-"""Seconds between two looks at a file that is followed."""
 
 
 class Standing(NamedTuple):
@@ -79,7 +77,7 @@ def _settled(path: str) -> Standing:
     return standing
 
 
-class ReadingConnection(sqlite3.Connection):
+class ReadingConnection(StoreConnection):
     """A connection that cannot write, with how the file stood when it was opened."""
 
     standing: Standing
@@ -97,7 +95,8 @@ def connect_to_read(path: str, timeout: float, **options: Any) -> ReadingConnect
         if os.path.isdir(path) or not _length(path):
             raise NotAStore(f"{path!r} is not a store: it is {'a folder' if os.path.isdir(path) else 'an empty file'}")
         address = f"file:{quote(os.fsencode(path))}?{'mode=ro' if standing.written else 'immutable=1'}"
-        connection = sqlite3.connect(address, uri=True, timeout=timeout, factory=ReadingConnection, **options)
+        connection = connect(path, address, factory=ReadingConnection, timeout=timeout, **options)
+        assert isinstance(connection, ReadingConnection)
         connection.standing = standing
         try:
             connection.execute("PRAGMA temp_store = MEMORY")
@@ -131,32 +130,14 @@ def read_only_engine(url: sa.URL, timeout: float) -> sa.Engine:
     return sa.create_engine(url, creator=lambda: connect_to_read(path, timeout, **options), poolclass=NullPool)
 
 
-def _changed(path: str) -> tuple[int, int] | None:
-    """Return what tells that a file was changed."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
-
-
 class ReadOnlySqlite(SqliteDatabase):
     """A SQLite file that is only read, while others may write it."""
 
     read_only = True
 
-    def _watch(self, ring: Callable[[], None], stop: threading.Event) -> None:
-        """Ring whenever the file or its log has changed."""
-        path, seen = os.path.realpath(self.engine.url.database or ""), None
-        while not stop.wait(_POLL):
-            now = [_changed(f"{path}{log}") for log in ("", "-wal")]
-            if now != seen:
-                seen = now
-                ring()
-
     def write(self, tape: str, work: Callable[[Transaction], R], **_: Any) -> R:
         """Refuse to write."""
-        self._check_open()
+        self.check_open()
         raise ReadOnly("the store was opened read-only")
 
     def transact(self, work: Callable[[Transaction], R]) -> R:
@@ -173,7 +154,7 @@ class ReadOnlySqlite(SqliteDatabase):
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in one transaction, and again when the file was changed under it."""
-        self._check_open()
+        self.check_open()
         deadline = time.monotonic() + self.timeout
         while True:
             connection = self._reader()
@@ -197,19 +178,13 @@ class ReadOnlySqlite(SqliteDatabase):
             try:
                 connection: Any = self._idle.pop()
             except IndexError:
-                connection = self._open_reader()
+                connection = self._connect()
             if connection.current:
                 return connection  # type: ignore[no-any-return]
-            self._close(connection)
+            connection.close()
 
     def _return(self, connection: ReadingConnection) -> None:
-        if connection.standing.holds:
+        if connection.standing.holds and not self._halted:
             self._idle.append(connection)
-            if self._closed:
-                self._drain()
         else:
-            self._close(connection)
-
-    def _close(self, connection: sqlite3.Connection) -> None:
-        connection.close()
-        self._readers.discard(connection)
+            connection.close()

@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import sqlalchemy as sa
 
@@ -29,9 +28,9 @@ from tape.db.schema.tables import HOME, KNOWN, Tables
 from tape.db.sql import Statement, Statements
 from tape.db.sql.compiler import Insert
 from tape.db.sql.rows.feed import Snapshot
-from tape.errors import ReadOnly, SchemaTooNew, SchemaTooOld, StoreFailed, TapeError
+from tape.errors import ProcessForked, ReadOnly, SchemaTooNew, SchemaTooOld, StoreFailed, TapeError
 
-__all__ = ["Database", "Transaction", "Unit", "Wrote", "inherited_connections", "lock_key"]
+__all__ = ["Database", "Transaction", "Unit", "Wrote", "lock_key"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -88,6 +87,13 @@ class Unit:
         return [f"SET LOCAL lock_timeout = {_BRIEFLY}", *locks, usual], True
 
 
+class _Severed:
+    """Stands for the cursor of a transaction that the parent of this process runs."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ProcessForked("its transaction")
+
+
 class Transaction:
     """Statements run on one cursor, inside one transaction."""
 
@@ -106,6 +112,14 @@ class Transaction:
         self.unit: Unit | None = None
         """What several calls of the caller's have done in it, if it is one for several."""
         self._xids: dict[int, int] | None = None
+
+    def sever(self) -> None:
+        """Refuse every further statement with ProcessForked: the connection is that of the parent process."""
+        self._cursor = _Severed()
+        self.execute = self._refuse
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise ProcessForked("its transaction")
 
     @property
     def xids(self) -> dict[int, int]:
@@ -321,7 +335,10 @@ class Database(ABC):
         """What the recorders of this database keep of tapes between writes, by owner and tape."""
         self.wakeup = WakeUp(self._watch if self._watched else None)
         self._closed = False
-        _open_databases.add(self)
+        self._halted = False
+        """Whether a call has to ask ``check_open`` first: the store is closed, or the process forks or was forked."""
+        self._running: set[Transaction] = set()
+        """The transactions that are under way."""
 
     def _compile(self, home: str = HOME, *, sharded: bool = False) -> None:
         """Take the statements that the database needs; they are compiled once for all stores."""
@@ -439,20 +456,24 @@ class Database(ABC):
 
     def close(self) -> None:
         """Give every connection back. Further use fails."""
-        self._closed = True
+        self._closed = self._halted = True
         self.wakeup.close()
         self.engine.dispose()
 
-    def forking(self) -> None:  # noqa: B027
-        """Get ready for a fork of this process; ``forked`` or ``unforked`` follows."""
+    def before_fork(self) -> bool:
+        """Let go of what no thread uses; tells whether nothing is left that a child must not inherit."""
+        return True
 
-    def unforked(self) -> None:  # noqa: B027
-        """Go on in the process that has forked."""
-
-    def forked(self) -> None:
-        """Forget the parent's connections, in a process that was just forked."""
+    def after_fork(self, *, child: bool) -> None:
+        """Go on in the process that has forked; the child begins without a connection, a watch or a transaction."""
+        if not child:
+            return
+        self.wakeup.forget()
         self.wakeup = WakeUp(self._watch if self._watched else None)
         self.engine.dispose(close=False)
+        for transaction in self._running:
+            transaction.sever()
+        self._running = set()
 
     def _open_connection(self) -> Any:
         """Return a driver connection that is ours from now on: the pool only knows how to open one.
@@ -465,38 +486,7 @@ class Database(ABC):
         pooled.detach()
         return driver
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise StoreFailed for a store that is closed, ProcessForked for one that this process must not use."""
         if self._closed:
             raise StoreFailed("the store is closed")
-
-
-_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-inherited_connections: list[Any] = []
-"""Connections of a parent process. They are kept, because to collect them could mean to speak on them."""
-
-
-_one_fork = threading.Lock()
-"""Held while the process forks: what a database remembers of it is of one fork."""
-
-
-def _before_fork() -> None:
-    _one_fork.acquire()
-    for database in list(_open_databases):
-        database.forking()
-
-
-def _after_fork_in_parent() -> None:
-    for database in list(_open_databases):
-        database.unforked()
-    _one_fork.release()
-
-
-def _after_fork_in_child() -> None:
-    global _one_fork
-    _one_fork = threading.Lock()
-    for database in list(_open_databases):
-        database.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,22 +1,25 @@
 """The wake-up: how whoever waits for new entries learns that there may be some.
 
 A commit in this process gives one. For commits of other processes somebody has to watch the database, and only while
-somebody waits: on SQLite a thread asks for ``data_version``, a counter in memory that every commit changes; on
+somebody waits: on SQLite a thread looks at the time and size of the file and its log, which every commit changes; on
 PostgreSQL a thread listens for notifications. A ring is a hint and may be missed, so whoever waits bounds the wait.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-__all__ = ["WakeUp", "watch_postgres", "watch_sqlite"]
+__all__ = ["WakeUp", "watch_files", "watch_postgres"]
 
 _POLL = (0.005, 0.05)
 """Seconds between two looks at a SQLite file: soon after a change, and at most."""
+_TICK = 0.02
+"""Seconds for which a further change of a file may not show in its time: the clock of the kernel goes in steps."""
 
 
 class WakeUp:
@@ -76,23 +79,38 @@ class WakeUp:
                 if self._followers == 0:
                     self._stop.set()
 
+    def forget(self) -> None:
+        """Forget the other threads, in a forked process that has none of them."""
+        self._condition = threading.Condition()
+        self._calls.clear()
+        self.waiting = 0
+
     def close(self) -> None:
         """End the watch and wake everybody, who will find the store closed."""
         self._stop.set()
         self.ring()
 
 
-def watch_sqlite(connect: Callable[[], Any], ring: Callable[[], None], stop: threading.Event) -> None:
-    """Ring when another connection has committed to the file, until ``stop`` is set."""
+def watch_files(path: str, ring: Callable[[], None], stop: threading.Event) -> None:
+    """Ring when a SQLite file or its log has changed, until ``stop`` is set; now and then once too often."""
     seen, pause = None, _POLL[0]
-    # Without a watch followers still look by themselves, only less often.
-    with suppress(sqlite3.Error), closing(connect()) as connection:
-        while not stop.wait(pause):
-            (version,) = connection.execute("PRAGMA data_version").fetchone()
-            pause = _POLL[0] if version != seen else min(pause * 1.5, _POLL[1])
-            if version != seen:
-                seen = version
-                ring()
+    while not stop.wait(pause):
+        now = [_changed(path), _changed(f"{path}-wal")]
+        age = time.time() - max(changed for _, changed in now) / 1e9
+        if now != seen or 0 <= age <= _TICK:
+            seen, pause = now, _POLL[0]
+            ring()
+        else:
+            pause = min(pause * 1.5, _POLL[1])
+
+
+def _changed(path: str) -> tuple[int, int]:
+    """Return the size of a file and when it was changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def watch_postgres(connect: Callable[[], Any], channel: str, ring: Callable[[], None], stop: threading.Event) -> None:

@@ -159,6 +159,9 @@ class Catalog:
 
         def look(tx: Transaction) -> tuple[str | None, HeadRow | None, CheckRow | None]:
             revision = tx.value(self._sql.revision, ())
+            if revision != REVISION:
+                # The tables of another release may be others.
+                return revision, None, None
             head = None
             if tape is not None:
                 head = found_row(tx, tape, self._owner)

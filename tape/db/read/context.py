@@ -31,9 +31,17 @@ def nothing(tape: str, settings: Settings) -> ContextInputs:
 
 
 def context_inputs(
-    view: TapeView, settings: Settings, branch: str | None, budget: int | None, policy: Policy | None
+    view: TapeView,
+    settings: Settings,
+    branch: str | None,
+    budget: int | None,
+    policy: Policy | None,
+    newest: int | None = None,
 ) -> ContextInputs:
-    """Return what a context of the tape is built from: all of it, or as much as the standard policy needs."""
+    """Return what a context of the tape is built from: all of it, or as much as the standard policy needs.
+
+    With ``newest`` it is only so many of the last messages.
+    """
     end = paths.end_of(view, branch)
     anchor, floor = latest_anchor(view, end)
     prompt, stale, documents = memory.prompt(view, settings)
@@ -41,7 +49,7 @@ def context_inputs(
     inputs.documents = documents
     if anchor is not None:
         inputs.excluded.append(Excluded(anchor.tape, 1, anchor.seq, "before the anchor"))
-    _fill(view, settings.counter, end, floor, inputs, budget, _bounding(policy))
+    _fill(view, settings.counter, end, floor, inputs, budget, _bounding(policy), newest)
     return inputs
 
 
@@ -53,8 +61,9 @@ def _fill(
     inputs: ContextInputs,
     budget: int | None,
     policy: Standard | None,
+    newest: int | None,
 ) -> None:
-    """Put in the messages below ``floor``: all, or as many as the policy needs for the budget."""
+    """Put in the messages below ``floor``: all, the ``newest``, or as many as the policy needs for the budget."""
     compactions = compactions_on(view, end, floor)
     runs = _runs(view, floor, compactions, inputs) if compactions else []
     scale = Scale(counter)
@@ -70,6 +79,11 @@ def _fill(
         except Unbounded:
             # What the policy needs cannot be known without reading all.
             reached = None
+    if newest is not None:
+        reached = Reached([], None)
+        while len(reached.spots) < newest and not window.whole():
+            reached.spots[:0] = window.newest(newest - len(reached.spots))
+        inputs.partial = not window.whole()
     if reached is None:
         inputs.items = _items(view, end, floor, runs)
         inputs.excluded += [excluded for run in runs for excluded in window.summarised(run)]

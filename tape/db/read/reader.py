@@ -218,15 +218,21 @@ class Reader:
     # -- context and memory
 
     def context(
-        self, tape: str, point: Point, branch: str | None, budget: int | None = None, policy: Policy | None = None
+        self,
+        tape: str,
+        point: Point,
+        branch: str | None,
+        budget: int | None = None,
+        policy: Policy | None = None,
+        newest: int | None = None,
     ) -> ContextInputs:
-        """Return what a context of the tape is built from: all of it, or as much as the standard policy needs."""
+        """Return what a context of the tape is built from: all of it, as much as the policy needs, or its end."""
         check_budget(budget)
         settings = self._prompting(tape, point)
         return self.ask(
             tape,
             point,
-            lambda view: context.context_inputs(view, settings, branch, budget, policy),
+            lambda view: context.context_inputs(view, settings, branch, budget, policy, newest),
             lambda: context.nothing(tape, settings),
             named=branch,
         )

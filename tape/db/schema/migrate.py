@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from tape.db.engine.connect import Unreachable, address, cannot_open, damaged
 from tape.db.engine.failures import READ_ONLY_STATES
 from tape.db.engine.log import log
+from tape.db.engine.process_fork import connect
 from tape.db.engine.transaction import Database, lock_key
 from tape.db.schema.found import Run, foreign, found_version, is_sharded, taken_names
 from tape.db.schema.guards import guards, in_schema, run_ddl
@@ -119,7 +120,7 @@ def _look_first(database: Database) -> None:
     began = time.monotonic()
     # Through SQLite alone: whoever else opens and closes the file takes the locks of this process on it away.
     try:
-        connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True, timeout=database.timeout)
+        connection = connect(path, f"file:{quote(os.fsencode(path))}?mode=rw", timeout=database.timeout)
         with contextlib.closing(connection):
             if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
                 return

@@ -18,6 +18,7 @@ from google.adk.sessions.session import Session
 import tape
 from tape.integrations.adk.events import content_of, json_of, kept_beside, message_of
 from tape.integrations.adk.places import Place
+from tape.integrations.histories import readable
 from tape.integrations.opening import AsyncAdapter, awaited
 
 __all__ = ["TapeMemoryService"]
@@ -124,8 +125,9 @@ def _written(memory: MemoryEntry, said: Facts, session: str | None) -> Written:
 
 
 def _memory(message: tape.Message) -> MemoryEntry:
-    beside = kept_beside(message.meta)
-    return MemoryEntry(
-        content=content_of(message.to_dict(), beside.get("content")),
-        **{name: beside[name] for name in ("id", "author", "timestamp", "custom_metadata") if name in beside},
-    )
+    with readable(message.tape, message.seq):
+        beside = kept_beside(message.meta)
+        return MemoryEntry(
+            content=content_of(message.to_dict(), beside.get("content")),
+            **{name: beside[name] for name in ("id", "author", "timestamp", "custom_metadata") if name in beside},
+        )

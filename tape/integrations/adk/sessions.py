@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from pydantic import PrivateAttr
 import tape
 from tape.integrations.adk.events import Held, Written, event_of, json_of, kept_beside, newest
 from tape.integrations.adk.places import APP, TEMP, USER, Place, put_states, states_of
+from tape.integrations.histories import readable
 from tape.integrations.opening import AsyncAdapter, StoreLike, awaited, delete
 
 __all__ = ["TapeSessionService"]
@@ -76,12 +77,13 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
         try:
             # All that is read is of one moment: what comes later is not seen, and so makes the session stale.
             chat = store.tape(place.session).at(info.head)
-            last, events = _events(chat, config or GetSessionConfig())
-            state = states_of(chat) | _shared(store, place)
+            with readable(chat.id, info.head):
+                last, events = _events(chat, config or GetSessionConfig())
+                state = states_of(chat) | _shared(store, place)
+                updated, seen = (about["created"], info.head) if last is None else (last[1]["timestamp"], last[0].seq)
+                return _made(names, state, updated, events).note(seen)
         except tape.TapeNotFound:
             return None
-        updated, seen = (about["created"], info.head) if last is None else (last[1]["timestamp"], last[0].seq)
-        return _made(names, state, updated, events).note(seen)
 
     @awaited
     def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
@@ -91,13 +93,17 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
         for info in store.tapes(agent=place.agent, owner=None if user_id is None else place.owner):
             about = (info.meta or {}).get(_ABOUT)
             # Other tapes may have the same agent, and all users the same owner.
-            if about is None or about["names"][0] != app_name or user_id not in (None, about["names"][1]):
+            if about is None:
                 continue
-            names: Names = tuple(about["names"])
-            chat = store.tape(info.id)
-            last = next(newest(chat, 1), None)
-            updated = about["created"] if last is None else last[1]["timestamp"]
-            sessions.append(_made(names, states_of(chat) | _shared(store, Place(store, *names)), updated, []))
+            with readable(info.id, info.head):
+                names = cast(Names, tuple(about["names"]))
+                app, user, _ = names
+                if app != app_name or user_id not in (None, user):
+                    continue
+                chat = store.tape(info.id)
+                last = next(newest(chat, 1), None)
+                updated = about["created"] if last is None else last[1]["timestamp"]
+                sessions.append(_made(names, states_of(chat) | _shared(store, Place(store, *names)), updated, []))
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=list(sessions))
 

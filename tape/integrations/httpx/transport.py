@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tape import AsyncRun, Run
+import tape
+from tape import AsyncRun, InvalidEntry, Run
 
 __all__ = ["AsyncExchanges", "Exchanges"]
 
 _ABOUT_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
 """Headers that do not hold for the body as it is recorded: decoded and whole."""
+_LAYOUTS: dict[str, dict[str, Any]] = {
+    "compact": {"ensure_ascii": False, "separators": (",", ":")},
+    "python": {},
+    "indented": {"ensure_ascii": False, "indent": 2},
+}
+"""How servers write JSON. A body in another layout is kept as text, since a replay answers with the same bytes."""
+_WITHHELD = "[redacted]"
+_READING = {"GET", "HEAD", "OPTIONS"}
+"""Methods that change nothing on the server."""
 
 
 class _Recorded:
@@ -21,23 +31,39 @@ class _Recorded:
     response: Callable[..., Any]
 
     def __init__(
-        self, run: Run | AsyncRun, inner: Any = None, *, effect: str | None = None, name: str = "http"
+        self,
+        run: Run | AsyncRun,
+        inner: Any = None,
+        *,
+        kind: str = "tool",
+        effect: str | None = None,
+        name: str = "http",
+        redact: Callable[[Any], Any] | Iterable[str] | None = tape.Redact.CREDENTIALS,
     ) -> None:
+        if kind not in ("model", "tool") or (kind == "model" and effect is not None):
+            raise InvalidEntry("kind", 'must be "tool", or "model", which has no effect')
         self._run = run
         self._inner = inner
+        self._kind = kind
         self._effect = effect
         self._name = name
+        self._redact = redact
 
-    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call as one of a model, or with an ``effect`` as one of a tool."""
-        if self._effect is None:
-            return self._run.model(call, name=self._name)
-        return self._run.tool(call, name=self._name, effect=self._effect)
+    def _wrap(self, call: Callable[..., Any], method: str) -> Callable[..., Any]:
+        """Return the call as one of a model, or of a tool whose effect its method tells if ``effect`` does not."""
+        if self._kind == "model":
+            return self._run.model(call, name=self._name, redact=self._redact)
+        effect = self._effect or ("read" if method in _READING else "write")
+        return self._run.tool(call, name=self._name, effect=effect, redact=self._redact)
 
     def _answer(self, data: Any, request: Any) -> Any:
-        body = base64.b64decode(data["base64"]) if "base64" in data else data["text"].encode()
-        headers = [tuple(header) for header in data["headers"]]
-        return self.response(data["status"], headers=headers, content=body, request=request)
+        headers = [
+            (name, value)
+            for name, values in data["headers"].items()
+            for value in (values if isinstance(values, list) else [values])
+            if value != _WITHHELD
+        ]
+        return self.response(data["status"], headers=headers, content=_bytes(data), request=request)
 
 
 class Exchanges(_Recorded):
@@ -51,7 +77,7 @@ class Exchanges(_Recorded):
             answer.read()
             return _told(answer)
 
-        return self._answer(self._wrap(send)(**_asked(request, request.read())), request)
+        return self._answer(self._wrap(send, request.method)(**_asked(request, request.read())), request)
 
     def close(self) -> None:
         """Close the inner transport."""
@@ -71,7 +97,7 @@ class AsyncExchanges(_Recorded):
             return _told(answer)
 
         asked = _asked(request, await request.aread())
-        return self._answer(await self._wrap(send)(**asked), request)
+        return self._answer(await self._wrap(send, request.method)(**asked), request)
 
     async def aclose(self) -> None:
         """Close the inner transport."""
@@ -84,18 +110,53 @@ def _asked(request: Any, body: bytes) -> dict[str, Any]:
 
 
 def _told(answer: Any) -> dict[str, Any]:
-    headers = [[name, value] for name, value in answer.headers.multi_items() if name.lower() not in _ABOUT_THE_BODY]
-    told: dict[str, Any] = {"status": answer.status_code, "headers": headers}
+    headers: dict[str, Any] = {}
+    for name, value in answer.headers.multi_items():
+        if name.lower() in _ABOUT_THE_BODY:
+            continue
+        if name in headers:
+            before = headers[name]
+            headers[name] = [*(before if isinstance(before, list) else [before]), value]
+        else:
+            headers[name] = value
+    return {"status": answer.status_code, "headers": headers, **_content(answer.content)}
+
+
+def _content(content: bytes) -> dict[str, Any]:
+    """Return a body so that its fields can be seen, and so that the same bytes can be made of it."""
     try:
-        told["text"] = answer.content.decode()
+        text = content.decode()
     except UnicodeDecodeError:
-        told["base64"] = base64.b64encode(answer.content).decode()
-    return told
+        return {"base64": base64.b64encode(content).decode()}
+    value = _json(text)
+    if value is not None:
+        for layout, options in _LAYOUTS.items():
+            if json.dumps(value, **options) == text:
+                return {"json": value, "layout": layout}
+    return {"text": text}
+
+
+def _bytes(data: dict[str, Any]) -> bytes:
+    if "json" in data:
+        return json.dumps(data["json"], **_LAYOUTS[data["layout"]]).encode()
+    return base64.b64decode(data["base64"]) if "base64" in data else str(data["text"]).encode()
 
 
 def _body(body: bytes) -> Any:
-    """Return a body so that two of them can be compared field by field, if it is JSON."""
+    """Return a body so that two of them can be compared field by field if it is JSON, and else as text."""
+    value = _json(body)
+    if value is not None:
+        return value
     try:
-        return json.loads(body)
+        return body.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+
+
+def _json(body: str | bytes) -> Any:
+    """Return an object or a list from its JSON; None for anything else, and for what a tape holds no equal of."""
+    try:
+        value = json.loads(body)
+        return value if isinstance(value, dict | list) and not tape.lenient(value)[1] else None
     except (ValueError, RecursionError):
-        return base64.b64encode(body).decode()
+        return None

@@ -15,7 +15,7 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
 
 from tape import Message, Tape
-from tape.integrations.histories import Histories, Pair, keep, kept
+from tape.integrations.histories import Histories, Pair, keep, kept, readable
 from tape.integrations.opening import StoreLike, awaited
 
 __all__ = ["TapeChatMessageHistory", "made", "role_of", "taken_apart"]
@@ -88,16 +88,17 @@ def _from_langchain(message: BaseMessage) -> Pair:
 
 
 def _to_langchain(message: Message) -> BaseMessage:
-    whole = kept(_NAME, message, "content")
-    try:
-        if whole is None:
-            return langchain.convert_to_messages([message.to_dict()])[0]
-        if "type" not in whole:
-            return made(message.data, (message.meta or {})[_NAME])
-        return langchain.messages_from_dict([{"type": whole["type"], "data": whole}])[0]
-    except (ValueError, NotImplementedError):
-        # Not LangChain's, and in no form that it knows; or of a class that somebody made.
-        return langchain.ChatMessage(role=message.role or "user", content=message.text)
+    with readable(message.tape, message.seq):
+        whole = kept(_NAME, message, "content")
+        try:
+            if whole is None:
+                return langchain.convert_to_messages([message.to_dict()])[0]
+            if "type" not in whole:
+                return made(message.data, (message.meta or {})[_NAME])
+            return langchain.messages_from_dict([{"type": whole["type"], "data": whole}])[0]
+        except (ValueError, NotImplementedError, RecursionError):
+            # Not LangChain's, and in no form that it knows; or of a class that somebody made.
+            return langchain.ChatMessage(role=message.role or "user", content=message.text)
 
 
 # -- messages as the tape has them

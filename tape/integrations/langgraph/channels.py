@@ -23,6 +23,7 @@ import msgspec
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import tape
@@ -30,11 +31,13 @@ from tape.integrations.histories import Pair, unzipped
 from tape.integrations.langchain import made, role_of, taken_apart
 from tape.integrations.langgraph.records import Record, Thread
 
-__all__ = ["Channels", "Held", "conversation", "pack", "prepared", "unpack"]
+__all__ = ["Channels", "Held", "conversation", "pack", "prepared", "strict", "unpack"]
 
 _LONG, _SMALL = 8, 64
 """How many items a list has that is kept in parts; how many characters a string that is repeated, not looked up."""
-_SERIALIZER = JsonPlusSerializer()
+_KINDS = frozenset({"null", "bytes", "bytearray", "msgpack"})
+"""The kinds of values that LangGraph's serializer writes."""
+_SERIALIZER = JsonPlusSerializer(allowed_msgpack_modules=None)
 _ENCODER = msgspec.msgpack.Encoder(order="sorted", enc_hook=_SERIALIZER.dumps_typed)
 _NAME = "langchain"
 
@@ -159,6 +162,24 @@ def _is_open(serde: SerializerProtocol) -> bool:
     return type(serde) is JsonPlusSerializer
 
 
+def strict(serde: SerializerProtocol | None, classes: list[type | tuple[str, str]]) -> SerializerProtocol:
+    """Return a serializer that makes objects of LangGraph's safe types and of these classes alone.
+
+    Raises InvalidEntry for one of LangGraph's that calls whatever a checkpoint names.
+    """
+    if serde is None:
+        return JsonPlusSerializer(allowed_msgpack_modules=classes or None)
+    if isinstance(serde, EncryptedSerializer):
+        return EncryptedSerializer(serde.cipher, strict(serde.serde, classes))
+    if not isinstance(serde, JsonPlusSerializer):
+        return serde
+    # One that allows everything has nothing to add to.
+    if serde.pickle_fallback or serde.with_msgpack_allowlist([("tape", "any")]) is serde:
+        why = "calls whatever a checkpoint names; make it JsonPlusSerializer(allowed_msgpack_modules=None)"
+        raise tape.InvalidEntry("serde", f"{why}, and name your own classes with classes=")
+    return serde.with_msgpack_allowlist(classes)
+
+
 def pack(value: Any, serde: SerializerProtocol) -> Held:
     """Return a value as JSON."""
     kind, raw = serde.dumps_typed(value)
@@ -174,7 +195,11 @@ def unpack(packed: Held, serde: SerializerProtocol) -> Any:
     """Return the value that was packed."""
     if "json" in packed:
         return packed["json"]
-    return serde.loads_typed((packed["serde"], base64.b64decode(packed["base64"])))
+    kind = packed["serde"]
+    if isinstance(serde, JsonPlusSerializer | EncryptedSerializer) and kind.partition("+")[0] not in _KINDS:
+        # LangGraph's serializer still reads others, which make objects of LangChain or are pickles.
+        raise ValueError(f"a value of the kind {kind!r} is refused")
+    return serde.loads_typed((kind, base64.b64decode(packed["base64"])))
 
 
 def _are_messages(value: Any) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from langgraph.checkpoint.base import WRITES_IDX_MAP, writes_sort_key
 from msgspec import Struct
 
@@ -49,6 +50,49 @@ class Record(Struct):
         """The id of the checkpoint that was the latest when this was recorded."""
         top = self.data.get("top", self.data.get("id"))
         return None if top is None else str(top)
+
+
+class _Namespace(Struct):
+    ns: str
+
+
+class _Hidden(Struct):
+    ns: str
+    ids: list[str]
+
+
+class _Writes(Struct):
+    task: str
+    path: str
+    writes: list[tuple[int, str, dict[str, Any]]]
+
+
+class _Top(Struct):
+    top: str | None
+    head: str | None = None
+
+
+class _Checkpoint(Struct):
+    id: str
+    metadata: dict[str, Any]
+    checkpoint: dict[str, Any]
+    channels: dict[str, dict[str, Any]]
+    parent: str | None = None
+    thread: str | None = None
+    top: str | None = None
+    head: str | None = None
+
+
+for _kind in (_Namespace, _Hidden, _Writes, _Top, _Checkpoint):
+    # Two threads that convert to a new class at once crash msgspec, so it looks at these now.
+    msgspec.json.Decoder(_kind)
+
+
+def _shape_of(name: str, data: dict[str, Any]) -> type[Struct]:
+    """Return what the data of an event must be like."""
+    if name in (_NAMESPACE, _HIDDEN):
+        return _Namespace if name == _NAMESPACE else _Hidden
+    return _Writes if "writes" in data else _Checkpoint if "id" in data else _Top
 
 
 class Thread:
@@ -130,8 +174,14 @@ class Thread:
         return (self._record(ns, entry) for entry in entries)
 
     def _record(self, ns: str, entry: tape.Entry) -> Record:
-        said: Any = entry.payload
-        return Record(ns, entry.key, entry.seq if entry.tape == self.chat.id else 1, said.data)
+        event: Any = entry.payload
+        try:
+            if entry.kind != "event" or not isinstance(event.data, dict):
+                raise TypeError("the data must be an object of an event")
+            msgspec.convert(event.data, _shape_of(event.name, event.data))
+        except (msgspec.ValidationError, TypeError) as error:
+            raise tape.Corrupt(entry.tape, entry.seq, f"the entry cannot be read as a checkpoint: {error}") from error
+        return Record(ns, entry.key, entry.seq if entry.tape == self.chat.id else 1, event.data)
 
     # -- writing
 

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
@@ -15,8 +15,8 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, get_checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 import tape
-from tape.integrations.histories import tape_id
-from tape.integrations.langgraph.channels import Channels, conversation, pack, prepared, unpack
+from tape.integrations.histories import readable, tape_id
+from tape.integrations.langgraph.channels import Channels, conversation, pack, prepared, strict, unpack
 from tape.integrations.langgraph.records import LABEL, Record, Thread
 from tape.integrations.opening import Adapter, Connected, StoreLike, awaited
 
@@ -33,11 +33,22 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
 
     ``store`` is a ``tape.Store``, a ``tape.AsyncStore`` or a URL. The tape of a thread has the thread's id
     (in the store of an owner, an id of the owner's own), and the messages of the graph are its messages. Calls raise
-    the errors of the store.
+    the errors of the store, and Corrupt for a checkpoint that cannot be read.
+
+    A tape may come from a file that another program wrote. So a checkpoint is read back with LangGraph's safe types and
+    the ``classes`` that the program names: each is a class, or a pair of its module and its name. Anything else comes
+    back as plain data, and no function is called. ``serde`` may be a serializer that encrypts, or one of your own; one
+    of LangGraph's that calls whatever a checkpoint names is refused with InvalidEntry.
     """
 
-    def __init__(self, store: StoreLike, *, serde: SerializerProtocol | None = None) -> None:
-        base.BaseCheckpointSaver.__init__(self, serde=serde)
+    def __init__(
+        self,
+        store: StoreLike,
+        *,
+        serde: SerializerProtocol | None = None,
+        classes: Iterable[type | tuple[str, str]] = (),
+    ) -> None:
+        base.BaseCheckpointSaver.__init__(self, serde=strict(serde, list(classes)))
         self._connected = Connected(store)
         self._handed: OrderedDict[tuple[str, str | None], None] = OrderedDict()
         """What was given out as the latest checkpoint of a thread (None: it had none), by tape and id."""
@@ -94,12 +105,13 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         while left and parent not in walked and (before := thread.find(ns, parent) if parent else None) is not None:
             walked.add(parent)
             record, writes = thread.current(before)
-            for task, name, value in reversed(writes):
-                if name in left:
-                    history[name]["writes"].insert(0, (task, name, unpack(value, self.serde)))
-            for name in left & record.data["channels"].keys():
-                history[name]["seed"] = Channels(thread, self.serde).value(record, name)
-                left.remove(name)
+            with readable(thread.chat.id, record.seq):
+                for task, name, value in reversed(writes):
+                    if name in left:
+                        history[name]["writes"].insert(0, (task, name, unpack(value, self.serde)))
+                for name in left & record.data["channels"].keys():
+                    history[name]["seed"] = Channels(thread, self.serde).value(record, name)
+                    left.remove(name)
             parent = record.data.get("parent")
         return history
 
@@ -107,6 +119,12 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         self, thread: Thread, record: Record, config: Config = None, metadata: dict[str, Any] | None = None
     ) -> CheckpointTuple | None:
         """Return a checkpoint with its values and the writes that wait; None if its metadata are others."""
+        with readable(thread.chat.id, record.seq):
+            return self._read(thread, record, config, metadata)
+
+    def _read(
+        self, thread: Thread, record: Record, config: Config, metadata: dict[str, Any] | None
+    ) -> CheckpointTuple | None:
         record, writes = thread.current(record)
         data, channels = record.data, Channels(thread, self.serde)
         said = unpack(data["metadata"], self.serde)
@@ -223,8 +241,11 @@ class TapeSaver(Adapter, base.BaseCheckpointSaver[str]):
         def hide(store: tape.Store) -> None:
             thread = Thread(store.tape(id))
             for ns in thread.namespaces():
-                rest = itertools.islice(thread.stream(ns), keep, None)
-                thread.hide(ns, [record.id for record in rest if chosen(record)])
+                ids: list[str] = []
+                for record in itertools.islice(thread.stream(ns), keep, None):
+                    with readable(thread.chat.id, record.seq):
+                        ids += [record.id] if chosen(record) else []
+                thread.hide(ns, ids)
 
         self._connected.store.transaction(hide)
 

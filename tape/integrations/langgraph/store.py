@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from langgraph.store import base
 from langgraph.store.base.embed import get_text_at_path
 
 import tape
-from tape.integrations.histories import tape_id
+from tape.integrations.histories import readable, tape_id
 from tape.integrations.opening import Adapter, awaited
 
 __all__ = ["TapeStore"]
@@ -82,7 +83,9 @@ class TapeStore(Adapter, base.BaseStore):
         """Yield the namespaces that hold something."""
         for info in self._connected.store.tapes(label=_LABEL):
             if info.name and info.message_count:
-                yield tuple(msgspec.json.decode(info.name))
+                # A tape from elsewhere may have the label, and any name.
+                with suppress(msgspec.MsgspecError):
+                    yield tuple(msgspec.json.decode(info.name, type=list[str]))
 
 
 def _tape(store: tape.Store, namespace: tuple[str, ...]) -> tape.Tape:
@@ -122,10 +125,18 @@ def _put(store: tape.Store, op: base.PutOp) -> None:
 
 
 def _fields(namespace: tuple[str, ...], message: tape.Message) -> dict[str, Any]:
-    """Return what an item says."""
+    """Return what an item says. Raises Corrupt for a message that no store of LangGraph wrote."""
     meta = message.meta or {}
-    times = {"created_at": datetime.fromisoformat(meta["created"]), "updated_at": message.recorded_at}
-    return {"namespace": namespace, "key": meta["key"], "value": meta.get("value", message.content), **times}
+    with readable(message.tape, message.seq):
+        key, created = str(meta["key"]), datetime.fromisoformat(meta["created"])
+    value = meta.get("value", message.content)
+    return {
+        "namespace": namespace,
+        "key": key,
+        "value": value,
+        "created_at": created,
+        "updated_at": message.recorded_at,
+    }
 
 
 def _fits(namespace: tuple[str, ...], condition: base.MatchCondition) -> bool:

@@ -12,7 +12,7 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 from starlette.datastructures import Headers, MutableHeaders
 
 import tape
-from tape.integrations.histories import tape_id
+from tape.integrations.histories import readable, tape_id
 from tape.integrations.opening import Adapter, StoreLike
 
 __all__ = ["TapeEventStore"]
@@ -48,11 +48,13 @@ class TapeEventStore(Adapter, EventStore):
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
         """Send the events of the same stream behind an event; returns the stream, or None if it is not known."""
         session = _session.get()
-        stream, events = await self._connected.run(
-            lambda store: _behind(store.tape(self._tape), session, last_event_id)
-        )
-        for seq, text in events:
-            await send_callback(EventMessage(jsonrpc_message_adapter.validate_json(text), seq))
+        with readable(self._tape, 0):
+            stream, events = await self._connected.run(
+                lambda store: _behind(store.tape(self._tape), session, last_event_id)
+            )
+            messages = [EventMessage(jsonrpc_message_adapter.validate_json(text), seq) for seq, text in events]
+        for message in messages:
+            await send_callback(message)
         return stream
 
     def scoped(self, app: App) -> App:

@@ -7,13 +7,14 @@ which waits for what ADK got.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from google.adk.models import LlmRequest, LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
-from tape import AsyncRun, Run
+from tape import AsyncRun, Redact, Run
+from tape.integrations.seams.settings import compared
 
 __all__ = ["TapePlugin"]
 
@@ -58,12 +59,23 @@ class TapePlugin(BasePlugin):
 
     ``effects`` names the effect of each tool: "read", "idempotent" or "write", which is the default. In a replay
     neither models nor tools are called. Of a streamed answer the complete one is recorded.
+
+    Of the settings only those are recorded that say what the model is asked. ``redact`` is as in ``Run.model``;
+    without it credentials are left out.
     """
 
-    def __init__(self, run: Run | AsyncRun, *, effects: Mapping[str, str] | None = None, name: str = "tape") -> None:
+    def __init__(
+        self,
+        run: Run | AsyncRun,
+        *,
+        effects: Mapping[str, str] | None = None,
+        name: str = "tape",
+        redact: Callable[[Any], Any] | Iterable[str] | None = Redact.CREDENTIALS,
+    ) -> None:
         super().__init__(name=name)
         self._run = run
         self._effects = dict(effects or {})
+        self._redact = redact
         self._calls: dict[tuple[str, ...], _Call] = {}
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: LlmRequest) -> LlmResponse | None:
@@ -73,7 +85,7 @@ class TapePlugin(BasePlugin):
         async def ask(model: Any, messages: Any, tools: Any, settings: Any) -> Any:
             return await call.body()
 
-        if await call.begin(self._run.model(ask), _request(llm_request)):
+        if await call.begin(self._run.model(ask, redact=self._redact), _request(llm_request)):
             assert call.task is not None
             return LlmResponse.model_validate(call.task.result())
         self._calls["model", callback_context.invocation_id, callback_context.agent_name] = call
@@ -103,7 +115,7 @@ class TapePlugin(BasePlugin):
         async def body(**arguments: Any) -> Any:
             return await call.body()
 
-        wrapped = self._run.tool(body, name=tool.name, effect=self._effects.get(tool.name))
+        wrapped = self._run.tool(body, name=tool.name, effect=self._effects.get(tool.name), redact=self._redact)
         if await call.begin(wrapped, tool_args):
             assert call.task is not None
             found: dict[str, Any] = call.task.result()
@@ -129,13 +141,13 @@ class TapePlugin(BasePlugin):
 
 
 def _request(request: LlmRequest) -> dict[str, Any]:
-    config = request.config.model_dump(mode="json", exclude_none=True, exclude={"tools", "http_options", "labels"})
+    config = request.config.model_dump(mode="json", exclude_none=True, exclude={"tools"})
     tools = [] if request.config is None else request.config.tools or []
     return {
         "model": request.model,
         "messages": [_stable(content.model_dump(mode="json", exclude_none=True)) for content in request.contents],
         "tools": [tool.model_dump(mode="json", exclude_none=True) for tool in tools if hasattr(tool, "model_dump")],
-        "settings": config,
+        "settings": compared(config),
     }
 
 

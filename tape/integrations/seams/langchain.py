@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -10,7 +10,8 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import BaseMessage, ToolMessage, message_to_dict, messages_from_dict
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from tape import AsyncRun, InvalidEntry, Run
+from tape import AsyncRun, InvalidEntry, Redact, Run
+from tape.integrations.seams.settings import compared
 
 __all__ = ["TapeMiddleware"]
 
@@ -20,12 +21,22 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
 
     ``effects`` names the effect of each tool: "read", "idempotent" or "write", which is the default. In a replay
     neither models nor tools are called. A tool that returns a ``Command`` cannot be recorded.
+
+    Of the settings only those are recorded that say what the model is asked. ``redact`` is as in ``Run.model``;
+    without it credentials are left out.
     """
 
-    def __init__(self, run: Run | AsyncRun, *, effects: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        run: Run | AsyncRun,
+        *,
+        effects: Mapping[str, str] | None = None,
+        redact: Callable[[Any], Any] | Iterable[str] | None = Redact.CREDENTIALS,
+    ) -> None:
         super().__init__()
         self._run = run
         self._effects = dict(effects or {})
+        self._redact = redact
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., ModelResponse[Any]]) -> Any:
         """Ask the model, or answer from the recording."""
@@ -33,7 +44,7 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
         def ask(model: Any, messages: Any, tools: Any, settings: Any) -> Any:
             return _answer(handler(request))
 
-        return _response(self._run.model(ask)(**_request(request)))
+        return _response(self._run.model(ask, redact=self._redact)(**_request(request)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[..., Awaitable[ModelResponse[Any]]]
@@ -43,7 +54,7 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
         async def ask(model: Any, messages: Any, tools: Any, settings: Any) -> Any:
             return _answer(await handler(request))
 
-        return _response(await self._run.model(ask)(**_request(request)))
+        return _response(await self._run.model(ask, redact=self._redact)(**_request(request)))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> Any:
         """Call the tool, or answer from the recording."""
@@ -63,7 +74,7 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _tool(self, request: ToolCallRequest, call: Callable[..., Any]) -> Callable[..., Any]:
         name = request.tool_call["name"]
-        return self._run.tool(call, name=name, effect=self._effects.get(name))
+        return self._run.tool(call, name=name, effect=self._effects.get(name), redact=self._redact)
 
     def _result(self, request: ToolCallRequest, data: Any) -> ToolMessage:
         (message,) = messages_from_dict([data])
@@ -80,7 +91,7 @@ def _request(request: ModelRequest[Any]) -> dict[str, Any]:
         "model": getattr(model, "model_name", None) or getattr(model, "model", None) or type(model).__name__,
         "messages": messages,
         "tools": [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools],
-        "settings": {**request.model_settings, "tool_choice": request.tool_choice},
+        "settings": compared({**request.model_settings, "tool_choice": request.tool_choice}),
     }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from agents import Model, ModelResponse
 from agents.items import TResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tape import AsyncRun, Run
+from tape import AsyncRun, Redact, Run
+from tape.integrations.seams.settings import compared
 
 __all__ = ["TapeModel"]
 
@@ -23,12 +24,23 @@ class TapeModel(Model):
 
     In a replay the inner model is never called. A request that differs from the recorded one raises Diverged. Tools
     are recorded with ``run.tool(fn)`` before ``function_tool(fn)``.
+
+    Of the settings only those are recorded that say what the model is asked. ``redact`` is as in ``Run.model``;
+    without it credentials are left out.
     """
 
-    def __init__(self, run: Run | AsyncRun, inner: Model, *, name: str = "model") -> None:
+    def __init__(
+        self,
+        run: Run | AsyncRun,
+        inner: Model,
+        *,
+        name: str = "model",
+        redact: Callable[[Any], Any] | Iterable[str] | None = Redact.CREDENTIALS,
+    ) -> None:
         self._run = run
         self._inner = inner
         self._name = name
+        self._redact = redact
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """Ask the model, or answer from the recording."""
@@ -37,7 +49,7 @@ class TapeModel(Model):
             return _response.dump_python(await self._inner.get_response(*args, **kwargs), mode="json")
 
         request = _request(self._inner, *args, **kwargs)
-        return _response.validate_python(await self._run.model(ask, name=self._name)(**request))
+        return _response.validate_python(await self._run.model(ask, name=self._name, redact=self._redact)(**request))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """Stream the answer of the model, or the recorded one."""
@@ -47,7 +59,7 @@ class TapeModel(Model):
                 yield _event.dump_python(event, mode="json", warnings=False)
 
         request = _request(self._inner, *args, **kwargs)
-        async for data in self._run.model(ask, name=self._name)(**request):
+        async for data in self._run.model(ask, name=self._name, redact=self._redact)(**request):
             yield _event.validate_python(data)
 
     async def close(self) -> None:
@@ -67,8 +79,7 @@ def _request(
     **more: Any,
 ) -> dict[str, Any]:
     """Return what the model is asked as JSON, without what is not sent to it."""
-    settings = {name: value for name, value in dataclasses.asdict(model_settings).items() if value is not None}
-    settings |= {name: value for name, value in more.items() if value is not None}
+    settings = compared({**dataclasses.asdict(model_settings), **more})
     if output_schema is not None:
         settings["output"] = output_schema.name()
     described = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,8 @@ from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestPar
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from tape import AsyncRun, Run
+from tape import AsyncRun, Redact, Run
+from tape.integrations.seams.settings import compared
 
 __all__ = ["TapeModel"]
 
@@ -24,12 +25,23 @@ class TapeModel(WrapperModel):
 
     In a replay the wrapped model is never called, but it has to be there: it tells the agent what a model can do. A
     streamed answer is recorded as a whole and comes in one piece. Tools are recorded with ``run.tool(fn)``.
+
+    Of the settings only those are recorded that say what the model is asked. ``redact`` is as in ``Run.model``;
+    without it credentials are left out.
     """
 
-    def __init__(self, run: Run | AsyncRun, wrapped: Model | str, *, name: str = "model") -> None:
+    def __init__(
+        self,
+        run: Run | AsyncRun,
+        wrapped: Model | str,
+        *,
+        name: str = "model",
+        redact: Callable[[Any], Any] | Iterable[str] | None = Redact.CREDENTIALS,
+    ) -> None:
         super().__init__(wrapped)  # type: ignore[arg-type]
         self._run = run
         self._name = name
+        self._redact = redact
 
     async def request(
         self,
@@ -44,11 +56,11 @@ class TapeModel(WrapperModel):
             response = await self.wrapped.request(called, model_settings, model_request_parameters)
             return ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
 
-        data = await self._run.model(ask, name=self._name)(
+        data = await self._run.model(ask, name=self._name, redact=self._redact)(
             model=self.wrapped.model_name,
             messages=_stable(ModelMessagesTypeAdapter.dump_python(messages, mode="json")),
             tools=[_tool(tool) for tool in _tools(model_request_parameters)],
-            settings=dict(model_settings or {}),
+            settings=compared(model_settings),
         )
         (response,) = ModelMessagesTypeAdapter.validate_python([data])
         if not isinstance(response, ModelResponse):

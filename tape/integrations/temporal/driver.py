@@ -26,7 +26,7 @@ from temporalio.converter import (
 
 import tape
 from tape import Corrupt, Store, Tape
-from tape.integrations.histories import tape_id
+from tape.integrations.histories import readable, tape_id
 from tape.integrations.opening import Connected, StoreLike
 
 __all__ = ["TapeStorageDriver"]
@@ -110,15 +110,16 @@ def _metadata(payload: Payload) -> str:
 
 def _find(store: Store, claim: Any) -> Payload:
     snapshot = tape.resolve(store, claim["pointer"])
-    if "head" in claim:
-        messages = snapshot.messages(branch=claim["head"])
-        data = _encoded([message.to_dict() for message in messages])
-        metadata = {name: base64.b64decode(value) for name, value in json.loads(claim["metadata"]).items()}
-        payload = Payload(metadata=metadata, data=data)
-    else:
-        entry = snapshot.entry(key=f"temporal:{claim['digest']}")
-        held: Any = getattr(entry.payload, "data", None)
-        payload = Payload.FromString(base64.b64decode(held["payload"]))
+    with readable(snapshot.id, 0):
+        if "head" in claim:
+            messages = snapshot.messages(branch=claim["head"])
+            data = _encoded([message.to_dict() for message in messages])
+            metadata = {name: base64.b64decode(value) for name, value in json.loads(claim["metadata"]).items()}
+            payload = Payload(metadata=metadata, data=data)
+        else:
+            entry = snapshot.entry(key=f"temporal:{claim['digest']}")
+            held: Any = getattr(entry.payload, "data", None)
+            payload = Payload.FromString(base64.b64decode(held["payload"]))
     raw = payload.SerializeToString(deterministic=True)
     if blake2b(raw, digest_size=32).hexdigest() != claim["digest"]:
         raise Corrupt(snapshot.id, snapshot.info().head, "the payload does not match its recorded digest")

@@ -17,7 +17,7 @@ import msgspec
 
 from tape.core.lenient import lenient
 from tape.core.messages.objects import dumped
-from tape.runs.pure.deltas import SHORTEST, delta_of_list, delta_of_text
+from tape.runs.pure.deltas import SHORTEST, Added, StoredField, parts_of_list, shared_length
 
 __all__ = ["Field", "digest_of", "encoded", "without_addresses"]
 
@@ -222,26 +222,23 @@ class Field:
         """Whether it was read as another field and what was added to that."""
         return before is not None and self._base is not None and self._base() is before
 
-    def stored(self, seq: int, before: Field | None) -> dict[str, Any]:
+    def stored(self, seq: int, before: Field | None) -> StoredField:
         """Return the field as it is stored, with as little as possible beside that of the call ``seq``."""
         if before is None or before.size < SHORTEST:
-            return {"is": self.json()}
+            return StoredField(value=self.json())
         if self.extends(before):
             added = _decode(self._added)
-            return {"of": seq, "keep": before.length, "add": added} if added else {"of": seq}
+            return StoredField(of=seq, keep=before.length, add=added) if added else StoredField(of=seq)
         if before.raw == self.raw:
-            return {"of": seq}
-        delta = None
+            return StoredField(of=seq)
         if self.length is not None and before.length is not None:
-            delta = _delta(seq, before.json(), self.json())
+            items = self.json()
+            parts = parts_of_list([encoded(item) for item in before.json()], [encoded(item) for item in items])
+            if parts is not None:
+                found = [Added(items[part]) if isinstance(part, slice) else part for part in parts]
+                return StoredField(of=seq, parts=found)
         elif isinstance(self.value, str) and before.raw[:1] == b'"':
-            delta = delta_of_text(seq, before.json(), self.value)
-        return delta or {"is": self.json()}
-
-
-def _delta(seq: int, before: list[Any], items: list[Any]) -> dict[str, Any] | None:
-    delta = delta_of_list(seq, [encoded(item) for item in before], [encoded(item) for item in items])
-    if delta is None:
-        return None
-    parts = [{"add": items[part]} if isinstance(part, slice) else part for part in delta["parts"]]
-    return {**delta, "parts": parts}
+            text = self.json()
+            if (keep := shared_length(before.json(), text)) >= SHORTEST:
+                return StoredField(of=seq, keep=keep, add=text[keep:])
+        return StoredField(value=self.json())

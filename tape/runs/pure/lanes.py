@@ -20,8 +20,8 @@ __all__ = ["ROOT", "Lane", "Lanes", "lanes_inside_calls", "parallel_parent"]
 ROOT = "0"
 _CALL = re.compile(r"/[0-9]+")
 
-_CURRENT: ContextVar[Mapping[str, Lane] | None] = ContextVar("tape_lanes", default=None)
-"""The lane of each run in this context; a thread or task that copies the context starts from it."""
+_CURRENT: ContextVar[Mapping[Lanes, Lane] | None] = ContextVar("tape_lanes", default=None)
+"""The lane of each run in this context, also of two that resume one run. A copied context starts from it."""
 
 
 def _running() -> Any:
@@ -70,15 +70,15 @@ class Lane:
 class _Entered:
     """A lane while calls in this context are in it."""
 
-    __slots__ = ("_before", "_lane", "_run")
+    __slots__ = ("_before", "_lane", "_lanes")
 
-    def __init__(self, run: str, lane: Lane) -> None:
-        self._run = run
+    def __init__(self, lanes: Lanes, lane: Lane) -> None:
+        self._lanes = lanes
         self._lane = lane
 
     def __enter__(self) -> None:
         self._before = _CURRENT.get()
-        _CURRENT.set({**(self._before or {}), self._run: self._lane})
+        _CURRENT.set({**(self._before or {}), self._lanes: self._lane})
 
     def __exit__(self, *_: object) -> None:
         # Not by a token: a generator may be closed from another context than it was started in.
@@ -88,14 +88,13 @@ class _Entered:
 class Lanes:
     """The lanes of one run. Threads share it; its caller holds a lock."""
 
-    def __init__(self, run: str) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self.root = Lane(ROOT, _running())
 
     def current(self) -> Lane:
         """Return the lane of this thread or task; it is made with its first call."""
         running = _running()
-        lane = (_CURRENT.get() or {}).get(self._run)
+        lane = (_CURRENT.get() or {}).get(self)
         if (lane or self.root).belongs_to(running):
             return lane or self.root
         child = (lane or self.root).child(running)
@@ -115,11 +114,11 @@ class Lanes:
 
     def end(self) -> None:
         """Forget the run in this context."""
-        _CURRENT.set({run: lane for run, lane in (_CURRENT.get() or {}).items() if run != self._run})
+        _CURRENT.set({lanes: lane for lanes, lane in (_CURRENT.get() or {}).items() if lanes is not self})
 
     def entered(self, lane: Lane) -> _Entered:
         """Let calls in this context be in ``lane``, inside a ``with`` statement."""
-        return _Entered(self._run, lane)
+        return _Entered(self, lane)
 
     def inside(self, lane: Lane, n: int) -> Lane:
         """Return the lane of what a call of ``lane`` does itself, in this thread or task."""
@@ -130,7 +129,7 @@ class Lanes:
         return self.current().child(_running(), name)
 
     def _set(self, lane: Lane) -> None:
-        _CURRENT.set({**(_CURRENT.get() or {}), self._run: lane})
+        _CURRENT.set({**(_CURRENT.get() or {}), self: lane})
 
 
 def parallel_parent(path: str) -> str | None:
@@ -139,10 +138,12 @@ def parallel_parent(path: str) -> str | None:
     return path[:cut] if cut > 0 and path[cut] == "." else None
 
 
-def lanes_inside_calls(paths: Iterable[str]) -> dict[str, list[str]]:
+def lanes_inside_calls(paths: Iterable[str], calls: Iterable[str]) -> dict[str, list[str]]:
     """Return which lanes are inside which calls: that of the call ``0/3``, and those that were started from there."""
     inside: dict[str, list[str]] = {}
+    places = set(calls)
     for path in paths:
         for match in _CALL.finditer(path):
-            inside.setdefault(path[: match.end()], []).append(path)
+            if (call := path[: match.end()]) in places:
+                inside.setdefault(call, []).append(path)
     return inside

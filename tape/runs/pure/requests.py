@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from tape.core.redact import Redactor
 from tape.errors import InvalidEntry
+from tape.runs.pure.deltas import StoredField
 from tape.runs.pure.fields import Field, digest_of, encoded
 
-__all__ = ["Body", "Normaliser", "Redact", "Reader", "parameter_names", "redactor"]
-
-Redact = Callable[[Any], Any]
-REDACTED = "[redacted]"
+__all__ = ["Body", "Normaliser", "Reader", "parameter_names"]
 
 _decode = msgspec.json.Decoder().decode
 
@@ -29,10 +28,10 @@ class Body:
         self.seq = 0
         """The entry that it was stored with."""
 
-    def stored(self, before: Body | None, contexts: Mapping[bytes, Mapping[str, Any]]) -> dict[str, Any]:
+    def stored(self, before: Body | None, contexts: Mapping[bytes, StoredField]) -> dict[str, StoredField]:
         """Return its fields as they are stored: beside those of an earlier call, or as pointers to ``contexts``."""
         return {
-            name: dict(contexts[field.digest])
+            name: contexts[field.digest]
             if field.digest in contexts
             else field.stored(before.seq if before else 0, before._fields.get(name) if before else None)
             for name, field in self._fields.items()
@@ -109,22 +108,6 @@ def _without(value: Any, paths: _Paths, names: set[str], dropped: dict[str, int]
     return dict(remaining) if isinstance(value, dict) else [item for _, item in remaining]
 
 
-def redactor(redact: Redact | Iterable[str] | None) -> Redact | None:
-    """Return the function that takes out secrets: the caller's own, or one that empties the fields of these names."""
-    if redact is None or (callable(redact) and not isinstance(redact, str)):
-        return redact
-    if isinstance(redact, str) or not isinstance(redact, Iterable):
-        raise InvalidEntry("redact", "must be a function from JSON to JSON, or a list of field names")
-    names = {str(name).lower() for name in redact}
-
-    def emptied(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: REDACTED if name.lower() in names else emptied(item) for name, item in value.items()}
-        return [emptied(item) for item in value] if isinstance(value, list) else value
-
-    return emptied
-
-
 def parameter_names(fn: Any) -> list[str]:
     """Return the names of a function's positional parameters: a call by position and one by name are the same."""
     try:
@@ -138,8 +121,7 @@ def parameter_names(fn: Any) -> list[str]:
 class Reader:
     """Reads calls as requests: named, redacted, normalised and digested."""
 
-    def __init__(self, redact: Redact | None, normaliser: Normaliser) -> None:
-        self._redact = redact
+    def __init__(self, normaliser: Normaliser) -> None:
         self.normaliser = normaliser
         self.dropped: dict[str, int] = {}
 
@@ -150,14 +132,15 @@ class Reader:
         kwargs: Mapping[str, Any],
         before: Sequence[Body] = (),
         rendered: Iterable[Field] = (),
+        redact: Redactor | None = None,
     ) -> Body:
         """Return the request of a call, which probably extends one of ``before``, or is one of ``rendered``."""
         request: dict[str, Any] = dict(zip(names, args, strict=False)) if args else {}
         request.update(kwargs)
         if len(args) > len(names):
             request["*"] = list(args[len(names) :])
-        if self._redact is not None:
-            request = self._redact(_decode(encoded(request)))
+        if redact is not None:
+            request = redact(_decode(encoded(request)))
             if not isinstance(request, dict):
                 raise InvalidEntry("redact", f"must return a dict for a request, not a {type(request).__name__}")
         fields: dict[str, Field] = {}

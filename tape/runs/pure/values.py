@@ -7,33 +7,108 @@ the program has loaded it, or else the data itself.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, Struct, field, structs
 
 from tape.core import strict, typed
 from tape.core.lenient import lenient
+from tape.core.redact import Redactor
 from tape.errors import InvalidEntry, RecordedError
 from tape.runs.pure.fields import without_addresses
-from tape.runs.pure.requests import Redact
 
-__all__ = ["Load", "error_of", "loader_of", "restored", "restored_error", "stored", "stored_error"]
+__all__ = [
+    "Load",
+    "StoredError",
+    "StoredValue",
+    "loader_of",
+    "redacted",
+    "redacted_error",
+    "restored",
+    "restored_error",
+    "stored",
+    "stored_chunks",
+    "stored_error",
+]
 
 Load = Callable[[Any], Any]
 
 _PLAIN = (str, int, float, bool, dict, list, type(None))
+_COLLECTIONS: dict[str, Load] = {f"builtins:{kind.__name__}": kind for kind in (tuple, set, frozenset)}
 
 
-def stored(value: Any, redact: Redact | None) -> dict[str, Any]:
-    """Return a value as it is stored: its data, its type where that is no JSON, and what was lost, if anything."""
-    if isinstance(value, bytes | bytearray) and redact is None:
-        return {"bytes": base64.b64encode(bytes(value)).decode()}
+class StoredValue(Struct, omit_defaults=True, kw_only=True):
+    """A value as it is stored: its data or bytes, or why it was withheld."""
+
+    data: Any = field(name="is", default=UNSET)
+    raw: bytes | None = field(name="bytes", default=None)
+    withheld: str | None = None
+    type: str | None = None
+    """The module and the name of its type, where that is not of JSON."""
+    replaced: list[str] = field(default_factory=list)
+    """What was lost."""
+
+    def __post_init__(self) -> None:
+        if (self.data is not UNSET) + (self.raw is not None) + (self.withheld is not None) != 1:
+            raise ValueError("it needs exactly one of 'is', 'bytes' and 'withheld'")
+
+
+class StoredError(Struct, omit_defaults=True, kw_only=True):
+    """An error as it is stored: its type, its text and its arguments."""
+
+    type: str
+    text: str
+    args: list[Any]
+    replaced: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.type.rpartition(':')[2]}: {self.text}"
+
+
+def stored(value: Any, redact: Redactor | None) -> StoredValue:
+    """Return a value as it is stored."""
+    return stored_chunks([value], redact)[0]
+
+
+def stored_chunks(values: Sequence[Any], redact: Redactor | None) -> list[StoredValue]:
+    """Return the chunks of a stream as they are stored: a secret may be spread over several of them."""
+    return redacted([_stored_whole(value) for value in values], redact)
+
+
+def redacted(values: Sequence[StoredValue], redact: Redactor | None) -> list[StoredValue]:
+    """Return stored values without secrets."""
+    if redact is None:
+        return list(values)
+    try:
+        data = [value.raw if value.raw is not None else value.data for value in values]
+        cleaned = redact.stream([None if one is UNSET else one for one in data])
+        return [
+            value if value.withheld is not None else _without_secrets(value, one, redact)
+            for value, one in zip(values, cleaned, strict=True)
+        ]
+    except Exception as error:
+        # The call was made. That it was, is recorded all the same; its value is not, since it may be a secret.
+        return [StoredValue(withheld=f"redact raised {type(error).__name__}") for _ in values]
+
+
+def _without_secrets(value: StoredValue, cleaned: Any, redact: Redactor) -> StoredValue:
+    if isinstance(cleaned, bytes):
+        return StoredValue(raw=cleaned)
+    # Paths are made of names of fields.
+    replaced = [redact.text(note) for note in value.replaced]
+    return StoredValue(data=lenient(cleaned)[0], type=value.type, replaced=replaced)
+
+
+def _stored_whole(value: Any) -> StoredValue:
+    if isinstance(value, bytes | bytearray):
+        return StoredValue(raw=bytes(value))
     replaced: list[str] = []
     try:
         raw = strict.encode(value, "value")
@@ -44,40 +119,23 @@ def stored(value: Any, redact: Redact | None) -> dict[str, Any]:
     except InvalidEntry:
         data, replaced = lenient(value)
         data = without_addresses(data) if isinstance(data, str) else data
-    if redact is not None:
-        try:
-            data = lenient(redact(data))[0]
-        except Exception as error:
-            # The call was made. That it was, is recorded all the same; its value is not, since it may be a secret.
-            return {"withheld": f"redact raised {type(error).__name__}"}
-    record: dict[str, Any] = {"is": data}
-    if type(value) not in _PLAIN:
-        record["type"] = f"{type(value).__module__}:{type(value).__qualname__}"
-    if lost := [note for note in replaced if not note.startswith("value is a ")]:
-        record["replaced"] = lost[:20]
-    return record
+    return StoredValue(
+        data=data,
+        type=None if type(value) in _PLAIN else f"{type(value).__module__}:{type(value).__qualname__}",
+        replaced=[note for note in replaced if not note.startswith("value is a ")][:20],
+    )
 
 
-def restored(record: Mapping[str, Any], load: Load | None) -> Any:
+def restored(value: StoredValue, load: Load | None) -> Any:
     """Return a stored value as the program expects it. Raises InvalidEntry when ``load`` cannot make it."""
-    if "withheld" in record:
-        raise InvalidEntry("value", f"was not recorded: {record['withheld']}")
-    if "bytes" in record:
-        data: Any = base64.b64decode(record["bytes"])
-        return data if load is None else _loaded(load, data)
-    data = strict.copied(record["is"])
-    if load is not None:
-        return _loaded(load, data)
-    name = record.get("type")
-    if name is None:
-        return data
-    if name == "builtins:tuple":
-        return tuple(data)
-    if name in ("builtins:set", "builtins:frozenset"):
-        return set(data) if name == "builtins:set" else frozenset(data)
-    cls = _loaded_type(name)
-    maker = None if cls is None else _maker(cls)
-    return data if maker is None else _loaded(maker, data)
+    if value.withheld is not None:
+        raise InvalidEntry("value", f"was not recorded: {value.withheld}")
+    if value.raw is not None:
+        return value.raw if load is None else _loaded(load, value.raw)
+    data = strict.copied(value.data)
+    if load is None and value.type is not None:
+        load = _COLLECTIONS.get(value.type) or _maker(_loaded_type(value.type))
+    return data if load is None else _loaded(load, data)
 
 
 def _loaded(load: Load, data: Any) -> Any:
@@ -92,7 +150,8 @@ def _loaded_type(name: str) -> Any:
     module, _, path = name.partition(":")
     value: Any = sys.modules.get(module)
     for part in path.split("."):
-        value = getattr(value, part, None)
+        # No getattr: a module or a class may run code to make an attribute that it does not have.
+        value = vars(value).get(part) if isinstance(value, type | ModuleType) else None
     return value if isinstance(value, type) else None
 
 
@@ -124,38 +183,42 @@ def loader_of(fn: Any, load: Load | None) -> Load | None:
     return None
 
 
-def stored_error(error: BaseException, redact: Redact | None) -> dict[str, Any]:
-    """Return an error as it is stored: its type, its text and its arguments."""
+def stored_error(error: BaseException, redact: Redactor | None) -> StoredError:
+    """Return an error as it is stored."""
     arguments, replaced = lenient(list(error.args))
-    record = {
-        "type": f"{type(error).__module__}:{type(error).__qualname__}",
-        "text": lenient(str(error))[0],
-        "args": arguments,
-    }
-    if replaced:
-        record["replaced"] = replaced[:20]
-    if redact is not None:
+    name = f"{type(error).__module__}:{type(error).__qualname__}"
+    record = StoredError(type=name, text=lenient(str(error))[0], args=arguments, replaced=replaced[:20])
+    return record if redact is None else redacted_error(record, redact)
+
+
+def redacted_error(record: StoredError, redact: Redactor) -> StoredError:
+    """Return a stored error without secrets."""
+    try:
+        arguments = redact(record.args)
+        return structs.replace(
+            record,
+            text=str(redact(record.text)),
+            args=lenient(arguments)[0] if isinstance(arguments, list) else [],
+            replaced=[redact.text(note) for note in record.replaced],
+        )
+    except Exception:
+        return structs.replace(record, text="[withheld]", args=[])
+
+
+def restored_error(record: StoredError) -> Exception:
+    """Return the error to raise again: of its type where that can be made of its arguments, else RecordedError.
+
+    No recorded call ends with anything but an Exception. SystemExit and the like would end the program that replays,
+    and StopIteration would end the generator that raises it.
+    """
+    cls = _loaded_type(record.type)
+    replayable = cls is not None and issubclass(cls, Exception)
+    if replayable and not issubclass(cls, StopIteration | StopAsyncIteration) and not record.replaced:
         try:
-            cleaned = redact({"text": record["text"], "args": record["args"]})
-            record["text"], record["args"] = lenient(cleaned["text"])[0], lenient(cleaned["args"])[0]
+            error = cls(*record.args)
+            if isinstance(error, cls) and str(error) == record.text:
+                return typing.cast("Exception", error)
         except Exception:
-            record["text"], record["args"] = "[withheld]", []
-    return record
-
-
-def restored_error(record: Mapping[str, Any]) -> BaseException:
-    """Return the error to raise again: of its type where that can be made of its arguments, else RecordedError."""
-    cls = _loaded_type(record["type"])
-    if cls is not None and issubclass(cls, BaseException) and not record.get("replaced"):
-        try:
-            error = cls(*record["args"])
-        except Exception:
-            return RecordedError(record["type"], record["text"])
-        if str(error) == record["text"]:
-            return typing.cast("BaseException", error)
-    return RecordedError(record["type"], record["text"])
-
-
-def error_of(record: Mapping[str, Any]) -> str:
-    """Return an error in one line."""
-    return f"{record['type'].rpartition(':')[2]}: {record['text']}"
+            # The type needs other arguments than the error shows.
+            pass
+    return RecordedError(record.type, record.text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tape.core import json_text
 from tape.core.messages.dialects import ROLES
 from tape.core.messages.media import inline
 from tape.core.messages.shapes import Media, Neutral, Other, Text, as_text, read
@@ -202,12 +203,8 @@ def _text(neutral: Neutral) -> str:
 
 
 def _loaded(arguments: Any) -> Any:
-    if isinstance(arguments, str):
-        try:
-            return msgspec.json.decode(arguments)
-        except msgspec.DecodeError:
-            return {"input": arguments}
-    return arguments
+    value = json_text.value_of(arguments)
+    return {"input": value} if value is arguments and isinstance(value, str) else value
 
 
 def _at(message: Message) -> datetime:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-import msgspec
-
+from tape.core import json_text
 from tape.core.messages.media import label
 from tape.core.messages.shapes import Call, Media, Other, Result, Text, as_text, read
 from tape.core.render.convert import anthropic_media, chat_media, responses_media
@@ -193,7 +191,5 @@ def as_anthropic(message: Body, losses: Losses) -> Body | None:
 
 def _as_object(arguments: Any) -> Any:
     """Return the arguments of a call as an object, as Anthropic requires."""
-    if isinstance(arguments, str):
-        with contextlib.suppress(msgspec.DecodeError):
-            arguments = msgspec.json.decode(arguments)
+    arguments = json_text.value_of(arguments)
     return arguments if isinstance(arguments, dict) else {"input": arguments}

@@ -5,16 +5,18 @@ Lines that cannot be read go to the ``Reading``, which keeps them as events or, 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
 
+from tape.core import json_text
+from tape.core.json_text import NotJson
 from tape.core.lenient import lenient
 from tape.core.records import FIRST_STAMP, LAST_STAMP, micros
 from tape.errors import ImportFailed
@@ -45,8 +47,8 @@ _LONGEST_BROKEN = 8 << 20
 _UNITS = ((1e17, 1e-3), (1e14, 1.0), (1e11, 1e3), (0.0, 1e6))
 """From which size on a number is a time in nano-, micro- or milliseconds, and its factor to microseconds."""
 _canonical = msgspec.json.Encoder(order="sorted").encode
-_decode = msgspec.json.decode
-_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_decode = partial(json_text.decode, deepest=json_text.RECORD)
+_loose = partial(json_text.decode_loose, deepest=json_text.RECORD)
 
 
 class Reading:
@@ -99,23 +101,21 @@ def decode(raw: bytes, line: int, *, mend: bool = False) -> Any:
     """
     try:
         return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NotJson as error:
         mended = _mended(raw)
         if mended is None:
-            raise ImportFailed(line, f"is not JSON: {error}") from error
+            raise ImportFailed(line, f"is {error}") from error
         value, replaced = mended
         if isinstance(value, dict) and mend:
             return {**value, "tape.raw": raw.decode().strip()}
         raise ImportFailed(line, f"is not strict JSON: {replaced[0]}") from error
-    except RecursionError as error:
-        raise ImportFailed(line, "is nested too deeply") from error
 
 
 def _mended(raw: bytes | str) -> tuple[Any, list[str]] | None:
     """Return the value of a line that is JSON except for replaceable values, and what was replaced; otherwise None."""
     try:
-        value, replaced = lenient(json.loads(raw))
-    except (ValueError, RecursionError):
+        value, replaced = lenient(_loose(raw))
+    except NotJson:
         return None
     return (value, replaced) if replaced else None
 
@@ -155,20 +155,19 @@ def _replaced(text: bytes) -> tuple[Any, list[str]] | None:
     except UnicodeDecodeError:
         pass
     try:
-        return lenient(json.loads(text.decode("utf-8", "replace")))
-    except (ValueError, RecursionError):
+        return lenient(_loose(text.decode("utf-8", "replace")))
+    except NotJson:
         return None
 
 
 def _glued(text: bytes, line: int, reading: Reading, reason: str, *, whole: bool) -> Iterator[Any]:
     """Yield the records on one line, one after the other or after one that was cut off."""
     rest = text.decode("utf-8", "replace")
-    reader = json.JSONDecoder()
     values = 0
     while rest:
         try:
-            value, end = reader.raw_decode(rest)
-        except (ValueError, RecursionError):
+            value, end = json_text.decode_first(rest, deepest=json_text.RECORD)
+        except NotJson:
             break
         if not isinstance(value, dict):
             break
@@ -199,7 +198,7 @@ def _behind_broken(text: str) -> tuple[int, Any] | None:
             return None
         try:
             return at, _decode(text[at:])
-        except _FAULTS:
+        except NotJson:
             continue
     return None
 
@@ -214,7 +213,7 @@ def records(lines: Iterable[bytes], reading: Reading) -> Iterator[tuple[int, dic
             raw = raw.removeprefix(_BOM)
         try:
             value = _decode(raw)
-        except _FAULTS:
+        except NotJson:
             if raw.strip():
                 yield from ((line, item) for item in _objects(_values(raw, line, reading, mend=True), line, reading))
             continue
@@ -243,13 +242,10 @@ def documents(lines: Iterable[bytes], reading: Reading, *, mend: bool = False) -
         try:
             yield line, _decode(raw)
             break
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            if _mended(raw) is not None:
+        except NotJson as error:
+            if error.deep or _mended(raw) is not None:
                 yield from ((line, value) for value in _values(raw, line, reading, mend=mend))
                 break
-        except RecursionError:
-            yield from ((line, value) for value in _values(raw, line, reading, mend=mend))
-            break
         # The first line is no value by itself, so the file may be one value over several lines.
         rest = [more for _, more in source]
         try:
@@ -265,7 +261,7 @@ def documents(lines: Iterable[bytes], reading: Reading, *, mend: bool = False) -
         if raw.strip():
             try:
                 value = _decode(raw)
-            except _FAULTS:
+            except NotJson:
                 yield from ((line, value) for value in _values(raw, line, reading, mend=mend))
             else:
                 yield line, value
@@ -279,7 +275,7 @@ def _parts(raw: bytes) -> list[bytes]:
 def _is_object(raw: bytes) -> bool:
     try:
         return isinstance(_decode(raw), dict)
-    except _FAULTS:
+    except NotJson:
         return False
 
 
@@ -287,14 +283,14 @@ def _whole(top: bytes, rest: bytes, first: int) -> Any:
     raw = top + rest
     try:
         return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NotJson as error:
+        if error.deep:
+            raise ImportFailed(first, f"is {error}") from error
         if top.strip().startswith(b"{") and top.strip().endswith(b"}"):
             decode(top, first)
         at = _BYTE.search(str(error))
         before = raw[: int(at[1])] if at else raw.rstrip()
-        raise ImportFailed(first + before.count(b"\n"), f"is not JSON: {error}") from error
-    except RecursionError as error:
-        raise ImportFailed(first, "is nested too deeply") from error
+        raise ImportFailed(first + before.count(b"\n"), f"is {error}") from error
 
 
 def digest(value: Any, before: str = "") -> str:

@@ -22,6 +22,9 @@ _CONTEXT = "tape.context"
 _STEPS = 50
 """Recorded contexts that the page lists."""
 _REGIONS = 300
+"""Regions, excluded ranges and repairs that the page shows."""
+_PARTS = 5_000
+"""Parts of all messages up to which a context is explained and compared."""
 TEXT = 65_536
 """Characters of the prompt, a document or a checkpoint that the page shows: no entry has the rest as a text."""
 
@@ -37,9 +40,38 @@ class _Seen(Struct):
     """A context as the model saw it: its regions in order, and the request that they make."""
 
     regions: list[dict[str, Any]]
-    texts: list[str]
+    contents: list[Any]
+    """What each region is made of: its text, or its message."""
     manifest: dict[str, Any]
-    request: bytes
+    render: Callable[[], Any]
+    """Returns the request that the regions make."""
+    built: tape.Context | None = None
+    """The context itself, if it was not recorded."""
+    partial: bool = False
+    """Whether there are earlier messages, which were not read."""
+
+    @property
+    def small(self) -> bool:
+        """Whether it can be rendered, explained and compared in a moment."""
+        parts = sum(
+            len(value)
+            for each in self.contents
+            if isinstance(each, dict)
+            for value in each.values()
+            if isinstance(value, list)
+        )
+        return not self.partial and parts <= _PARTS
+
+    def request(self) -> bytes:
+        """Return the request that the regions make, as JSON."""
+        return msgspec.json.encode(self.render())
+
+    def text(self, place: int) -> str | None:
+        """Return the whole text of a region, or None behind the last one."""
+        if place >= len(self.contents):
+            return None
+        content = self.contents[place]
+        return content if isinstance(content, str) else "\n\n".join(message_texts(content))
 
 
 def context(request: PageRequest, clean: Clean = _as_it_is) -> dict[str, Any]:
@@ -57,9 +89,10 @@ def context(request: PageRequest, clean: Clean = _as_it_is) -> dict[str, Any]:
         seen = _recalled(chat, seq, clean) if recorded else _built(request.snapshot(), budget, clean)
     except (tape.BudgetExceeded, tape.InvalidEntry, tape.Corrupt) as error:
         raise NotThere(str(error)) from error
-    explained = _explained(request, seq, seen, budget, recorded=recorded)
+    explained = _explained(request, seq, seen) if seen.small else None
     before = next(chat.entries(name=_CONTEXT, kinds=["event"], reverse=True, before=seq, limit=1), None)
     after = next(chat.entries(name=_CONTEXT, kinds=["event"], after=seq, limit=1), None)
+    excluded, repairs = seen.manifest.get("excluded", []), seen.manifest.get("repairs", [])
     return {
         "title": f"What the model saw at {seq}",
         "tape": card(info),
@@ -72,23 +105,24 @@ def context(request: PageRequest, clean: Clean = _as_it_is) -> dict[str, Any]:
         "hash": seen.manifest.get("hash"),
         "regions": seen.regions[-_REGIONS:],
         "left_out": max(0, len(seen.regions) - _REGIONS),
-        "excluded": [out | {"ref": reference(str(out["tape"]))} for out in seen.manifest.get("excluded", [])],
-        "repairs": seen.manifest.get("repairs", []),
+        "partial": seen.partial,
+        "explained": seen.small,
+        "excluded": [out | {"ref": reference(str(out["tape"]))} for out in excluded[:_REGIONS]],
+        "more_excluded": max(0, len(excluded) - _REGIONS),
+        "repairs": repairs[:_REGIONS],
+        "more_repairs": max(0, len(repairs) - _REGIONS),
         "before": None if before is None else before.seq,
         "after": None if after is None else after.seq,
         "steps": [{"seq": step.seq, "at": instant(step.recorded_at)} for step in steps],
-        "moved": None if before is None else _moved(chat, before.seq, seen, clean),
-        "cause": None if explained is None else clean(cause_of(explained)),
+        "moved": None if before is None or not seen.small else _moved(chat, before.seq, seen, clean),
+        "cause": None if explained is None else cause_of(explained),
     }
 
 
-def _explained(
-    request: PageRequest, seq: int, seen: _Seen, budget: int | None, *, recorded: bool
-) -> tape.Explanation | None:
+def _explained(request: PageRequest, seq: int, seen: _Seen) -> tape.Explanation | None:
     """Return the explanation of the context, and give each region the step and the actor that put it there."""
-    view = request.snapshot()
     try:
-        explained = request.chat().explain(seq) if recorded else view.explain(view.context(budget=budget))
+        explained = request.chat().explain(seq) if seen.built is None else request.snapshot().explain(seen.built)
     except tape.TapeError:
         # Without it the page still shows what the manifest tells.
         return None
@@ -127,28 +161,43 @@ def regions_of(built: tape.Context) -> tuple[dict[str, Any], list[dict[str, Any]
 
 
 def _built(chat: tape.Snapshot, budget: int | None, clean: Clean) -> _Seen:
-    return _of(chat.context(budget=budget), clean)
+    if budget is not None:
+        return _of(chat.context(budget=budget), clean)
+    # Without a budget nothing limits the context, but the page shows only its end.
+    built, partial = chat._end_of_context(_REGIONS)
+    seen = _of(built, clean)
+    if partial:
+        seen.partial = True
+        # The calls of the first results may not have been read.
+        seen.manifest |= {"repairs": [], "hash": None}
+    return seen
 
 
 def _of(built: tape.Context, clean: Clean) -> _Seen:
     manifest = msgspec.to_builtins(built.manifest)
-    return _seen(clean(manifest), clean([message.data for message in built.messages]), built.to_openai())
+    return _seen(clean(manifest), clean([message.data for message in built.messages]), built.to_openai, built)
 
 
 def _recalled(chat: tape.Tape, seq: int, clean: Clean) -> _Seen:
     recalled = chat.recall(seq)
-    return _seen(clean(recalled.manifest), clean(recalled.messages), recalled.to_openai())
+    return _seen(clean(recalled.manifest), clean(recalled.messages), recalled.to_openai, None)
 
 
-def _seen(manifest: dict[str, Any], messages: list[dict[str, Any]], request: Any) -> _Seen:
-    regions, texts = [], []
+def _seen(
+    manifest: dict[str, Any],
+    messages: list[dict[str, Any]],
+    render: Callable[[], Any],
+    built: tape.Context | None,
+) -> _Seen:
+    regions: list[dict[str, Any]] = []
+    contents: list[Any] = []
     for name in ("prompt", "documents", "checkpoint"):
         if text := manifest.get(name):
             anchor = manifest.get("anchor") if name == "checkpoint" else None
             source = None if anchor is None else {"ref": reference(anchor[0]), "seq": anchor[1]}
             part = {"part": "text", **cut(text, TEXT)}
             regions.append({"region": name, "tokens": estimate(text), "source": source, "parts": [part], "role": name})
-            texts.append(text)
+            contents.append(text)
     for message, origin in itertools.zip_longest(messages, sources_of(manifest)):
         about = {
             "region": "altered" if origin is None else "message",
@@ -156,8 +205,8 @@ def _seen(manifest: dict[str, Any], messages: list[dict[str, Any]], request: Any
             "source": None if origin is None else {"ref": reference(origin[0]), "seq": origin[1]},
         }
         regions.append(message_view(message) | about)
-        texts.append("\n\n".join(message_texts(message)))
-    return _Seen(regions, texts, manifest, msgspec.json.encode(request))
+        contents.append(message)
+    return _Seen(regions, contents, manifest, render, built)
 
 
 def sources_of(manifest: dict[str, Any]) -> list[tuple[str, int] | None]:
@@ -178,17 +227,16 @@ def _moved(chat: tape.Tape, seq: int, seen: _Seen, clean: Clean) -> dict[str, An
         before = _recalled(chat, seq, clean)
     except tape.TapeError as error:
         return {"seq": seq, "error": str(error)}
-    common_bytes = common(before.request, seen.request)
-    place = common(before.texts, seen.texts)
+    request, request_before = seen.request(), before.request()
+    place = common(before.contents, seen.contents)
     for region in seen.regions[:place]:
         region["same"] = True
-    old = before.texts[place] if place < len(before.texts) else None
-    new = seen.texts[place] if place < len(seen.texts) else None
+    old, new = before.text(place), seen.text(place)
     return {
         "seq": seq,
-        "kept_bytes": common_bytes,
-        "bytes": len(seen.request),
-        "bytes_before": len(before.request),
+        "kept_bytes": common(request_before, request),
+        "bytes": len(request),
+        "bytes_before": len(request_before),
         "kept_regions": place,
         "only_grew": old is None,
         "region": place if new is not None else None,

@@ -8,7 +8,7 @@ import msgspec
 
 import tape
 from tape.web.page_request import NotThere, PageRequest
-from tape.web.parts import card, entry_row, instant, message_texts, message_view
+from tape.web.parts import card, entry_row, instant, message_view, part_text
 
 __all__ = ["BETWEEN", "conversation", "text_of"]
 
@@ -146,9 +146,8 @@ def text_of(request: PageRequest) -> dict[str, Any]:
         raise NotThere("no seq")
     entry = request.chat().find_entry(seq=request.point)
     message = getattr(entry.payload, "message", None) if entry is not None else None
-    texts = message_texts(message) if isinstance(message, dict) else []
     part, start = request.number("part", 0, 0, 2**31), request.number("from", 0, 0, 2**53)
-    if part >= len(texts):
+    text = part_text(message, part) if isinstance(message, dict) else None
+    if text is None:
         raise NotThere(f"entry {request.point} does not have this part")
-    text = texts[part]
     return {"title": "Text", "text": text[start : start + _PIECE], "from": start, "length": len(text)}

@@ -22,9 +22,11 @@ def usage(request: PageRequest) -> dict[str, Any]:
     """Return the totals of a tape, what each model used, and the plots of both."""
     chat = request.snapshot()
     info, totals = chat.info(), chat.usage()
-    calls = [
-        entry for entry in chat.entries(after=max(0, info.head - _LOOKED), kinds=["usage", "merge"]) if _spent(entry)
-    ]
+    # A tape without totals has no call to look for.
+    entries = (
+        chat.entries(after=max(0, info.head - _LOOKED), kinds=["usage", "merge"]) if totals != tape.Usage() else ()
+    )
+    calls = [entry for entry in entries if _spent(entry)]
     models = _by_model(calls)
     named = sorted(models.items(), key=lambda item: (-item[1]["cost"], -item[1]["tokens"]))[:_MODELS]
     costs = any(model["cost"] for model in models.values())

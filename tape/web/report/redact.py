@@ -1,8 +1,7 @@
 """Redaction: what is taken out of a report before it is written. Pure.
 
-Patterns are applied to every text, names and keys included; fields are taken out wherever they stand; tool outputs are
-taken out whole. JSON that is kept as a text is looked into as well. An entry of which anything was taken out loses its
-hash: with it a short secret could be guessed.
+Fields, patterns and tokens are those of a ``tape.Redact``. Tool outputs are taken out whole, also of JSON in a text. An
+entry of which anything was taken out loses its hash: with it a short secret could be guessed.
 
 What a tool gave back is recognised by its shape alone. Whoever reads messages needs the id of the call that a result
 answers and skips a result without one; here such a result would be a secret that stays.
@@ -16,9 +15,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from tape.core import typed
+from tape.core.redact import REDACTED, Redact
+from tape.runs.pure.values import StoredValue, redacted
+
 __all__ = ["REDACTED", "Redaction"]
 
-REDACTED = "[redacted]"
+_DECODER = json.JSONDecoder()
 _ROLES = frozenset({"tool", "function", "toolresult", "toolresponse", "ipython"})
 """The roles in which only tools speak."""
 _SPEAKERS = frozenset({"user", "human", "system", "developer", "assistant", "model", "ai"})
@@ -60,79 +65,86 @@ _LAYOUTS: list[dict[str, Any]] = [
     for escaped in (False, True)
 ]
 """How JSON is written in texts."""
+_OPENING = re.compile(r"[{\[]")
+_TRIES = 1_000
+"""How many brackets of a text may turn out to begin no JSON before the rest of it is left as it is."""
 
 
 class Redaction:
-    """What is to be taken out."""
+    """What is to be taken out: what a ``tape.Redact`` takes out, and with ``tool_outputs`` what tools gave back.
 
-    def __init__(self, patterns: Iterable[str] = (), fields: Iterable[str] = (), *, tool_outputs: bool = False) -> None:
-        self._patterns = [re.compile(pattern) for pattern in patterns]
-        self._fields = frozenset(fields)
+    As soon as anything is to be taken out, known tokens are as well.
+    """
+
+    def __init__(
+        self, patterns: Iterable[str | re.Pattern[str]] = (), fields: Iterable[str] = (), *, tool_outputs: bool = False
+    ) -> None:
+        patterns, fields = list(patterns), list(fields)
+        self._redact = Redact(fields, patterns, tokens=bool(patterns or fields or tool_outputs))
         self._tool_outputs = tool_outputs
         self._kinds: dict[str, Any] = {}
         """What each call of a run that was seen was a call of."""
 
     def __bool__(self) -> bool:
-        return bool(self._patterns or self._fields or self._tool_outputs)
+        return bool(self._redact)
 
     def __call__(self, value: Any) -> Any:
         """Return a JSON value without what is to be taken out; the value itself is left as it is."""
-        if not self:
-            return value
-        return self._value(value)
+        return self._redact(self._prepared(value)) if self else value
 
     def text(self, text: str) -> str:
-        """Return a text without what the patterns match."""
-        for pattern in self._patterns:
-            text = pattern.sub(REDACTED, text)
-        return text
+        """Return a text without secrets."""
+        return self._redact.text(text)
 
-    def _value(self, value: Any) -> Any:
+    def _prepared(self, value: Any) -> Any:
+        """Return a value without the outputs of tools, and without secrets that chunks of a stream share."""
         if isinstance(value, str):
-            return self._json(value) if value.lstrip()[:1] in ("{", "[") else self.text(value)
+            return self._json(value) if self._tool_outputs else value
         if isinstance(value, list | tuple):
-            return [self._value(item) for item in value]
+            return [self._prepared(item) for item in value]
         if not isinstance(value, dict):
-            # A number may be a secret, too, such as that of a card.
-            return value if value is None or isinstance(value, bool) else self._number(value)
-        if len(value) == 1 and isinstance(value.get("json"), str) and "json" not in self._fields:
-            # What ``tape.to_strict`` kept, which may be JSON of any kind.
-            return {self.text("json"): self._json(value["json"])}
+            return value
         if self._tool_outputs:
             value = self._without_outputs(value)
-        return {
-            self.text(name): REDACTED if name in self._fields else self._value(item) for name, item in value.items()
-        }
+        if value.keys() >= {"run", "lane", "n"} and isinstance(value.get("chunks"), list):
+            value = {**value, "chunks": self._without_secrets(value["chunks"])}
+        return {name: self._prepared(item) for name, item in value.items()}
+
+    def _without_secrets(self, chunks: list[Any]) -> Any:
+        try:
+            values = typed.convert([value for _, value in chunks], list[StoredValue])
+            cleaned = redacted(values, self._redact)
+            return [[at, msgspec.to_builtins(value)] for (at, _), value in zip(chunks, cleaned, strict=True)]
+        except (ValueError, TypeError):
+            # Not as a run writes them.
+            return REDACTED
 
     def _json(self, text: str) -> str:
-        """Return a text without what is to be taken out, also out of the JSON that it may be."""
-        try:
-            held = json.loads(text)
-            cleaned = self._value(held)
-        except RecursionError:
-            # Too deep to be looked into, so nobody knows what is in it.
-            return REDACTED
-        except ValueError:
-            return self.text(text)
-        if cleaned is held or cleaned == held:
-            return self.text(text)
-        # A pattern may ask for what stands around a value, so the text is written again as it was.
-        layout = next((layout for layout in _LAYOUTS if json.dumps(held, **layout) == text), None)
-        if layout is None and self._is_clean(without := self.text(text)):
-            return without
-        return self.text(json.dumps(cleaned, **(layout or {})))
-
-    def _is_clean(self, text: str) -> bool:
-        """Whether a text is JSON of which nothing is to be taken out."""
-        try:
-            held = json.loads(text)
-            return bool(self._value(held) == held)
-        except (ValueError, RecursionError):
-            return False
-
-    def _number(self, value: float) -> Any:
-        written = str(value)
-        return value if self.text(written) == written else REDACTED
+        """Return a text without the outputs of tools in the JSON that it is or holds."""
+        if "{" not in text:
+            return text
+        parts: list[str] = []
+        last = tries = 0
+        match = _OPENING.search(text)
+        while match is not None and tries < _TRIES:
+            end = match.end()
+            try:
+                held, end = _DECODER.raw_decode(text, match.start())
+                cleaned = self._prepared(held)
+            except RecursionError:
+                # Too deep to be looked into, so nobody knows what is in it.
+                parts, last = [*parts, text[last : match.start()], REDACTED], len(text)
+                break
+            except ValueError:
+                tries += 1
+            else:
+                if cleaned != held:
+                    whole = text[match.start() : end]
+                    layout = next((layout for layout in _LAYOUTS if json.dumps(held, **layout) == whole), {})
+                    parts += [text[last : match.start()], json.dumps(cleaned, **layout)]
+                    last = end
+            match = _OPENING.search(text, end)
+        return "".join([*parts, text[last:]])
 
     # -- what tools gave back
 
@@ -164,7 +176,7 @@ class Redaction:
             self._kinds[str(call)] = value["kind"]
         if self._kinds.get(str(call), "tool") != "tool":
             return value
-        return {name: _taken(item) if name in ("value", "error") else item for name, item in value.items()}
+        return {name: _taken(item) if name in ("value", "error", "chunks") else item for name, item in value.items()}
 
 
 def _words(name: str) -> str:

@@ -20,6 +20,7 @@ from tape.web.report.contexts import BLOCK, Contexts
 from tape.web.report.packing import CHUNK, Chunk, pack
 from tape.web.report.paths import Turns, frames
 from tape.web.report.redact import Redaction
+from tape.web.report.requests import Requests
 
 __all__ = ["write"]
 
@@ -73,11 +74,11 @@ def write(
 
 
 def _chunks(chat: tape.Tape, head: int, clean: Redaction, readers: Sequence[Turns | Contexts]) -> Iterator[Chunk]:
-    chunk = Chunk()
+    chunk, requests = Chunk(), Requests(chat, clean)
     for entry in chat.entries(before=head + 1):
         for reader in readers:
             reader.see(entry)
-        raw, line = _cleaned(entry, clean)
+        raw, line = _cleaned(entry, clean, requests)
         chunk.add(raw, entry.stamp, line, failed=failed(entry))
         if len(chunk) == CHUNK:
             yield chunk
@@ -86,15 +87,19 @@ def _chunks(chat: tape.Tape, head: int, clean: Redaction, readers: Sequence[Turn
         yield chunk
 
 
-def _cleaned(entry: tape.Entry, clean: Redaction) -> tuple[dict[str, Any], str]:
+def _cleaned(entry: tape.Entry, clean: Redaction, requests: Requests) -> tuple[dict[str, Any], str]:
     """Return an entry without what is to be taken out, and its one-line description."""
     raw = raw_entry(entry)
     if not clean:
         return raw, gist(entry, _LINE)
-    cleaned = clean(raw) | {"kind": raw["kind"], "hash": raw["hash"]}
+    cleaned = clean(requests.recut(entry, raw)) | {"kind": raw["kind"], "hash": raw["hash"]}
     if cleaned == raw:
         return raw, gist(entry, _LINE)
     cleaned["hash"] = None
+    data = cleaned["payload"].get("data") if isinstance(cleaned["payload"], dict) else None
+    if isinstance(data, dict) and data.get("request") != raw["payload"]["data"].get("request"):
+        # The digest, and the key that is made of it, could confirm a guess of the secret, as the hash could.
+        cleaned["payload"]["data"] = {**data, "digest": None, "key": None}
     try:
         payload = typed.convert(cleaned["payload"], type(entry.payload))
         line = gist(msgspec.structs.replace(entry, payload=payload, source=None), _LINE)
@@ -117,8 +122,8 @@ def _pages(
     }
     for row in pages["graph"]["rows"]:
         if "entry" in row:
-            entry = store.get(row.pop("id")).entry(seq=row["entry"]["seq"])
-            row["entry"]["gist"] = _cleaned(entry, clean)[1]
+            of = store.get(row.pop("id"))
+            row["entry"]["gist"] = _cleaned(of.entry(seq=row["entry"]["seq"]), clean, Requests(of, clean))[1]
     try:
         page = context.context(PageRequest(store, id=chat.id, point=info.head or None), clean)
         page["regions"] = [_named(region, chat.id, clean, contexts) for region in page["regions"]]

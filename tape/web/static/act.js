@@ -15,14 +15,9 @@ export function mark(entry, page) {
 }
 
 async function send(page, wanted) {
-  const response = await fetch(`${source.base}/t/${page.tape.ref}/act`, {
-    method: "POST",
-    headers: { "content-type": "application/json", accept: "application/json", "x-tape-csrf": one("meta[name=csrf]").content },
-    body: JSON.stringify(wanted),
-  });
-  const told = await response.json().catch(() => ({ error: `the server answered with ${response.status}` }));
-  if (!response.ok) throw new Error(told.error);
-  return told;
+  const headers = { "content-type": "application/json" };
+  const response = await source.ask(`${source.base}/t/${page.tape.ref}/act`, { method: "POST", headers, body: JSON.stringify(wanted) });
+  return response.json();
 }
 
 function receipt(told) {

@@ -1,6 +1,6 @@
 // The page that was asked for, drawn from its data.
 
-import { h, one, put } from "./dom.js";
+import { clean, h, one, put } from "./dom.js";
 import { conversation } from "./conversation.js";
 import { keys, list, top } from "./frame.js";
 import { log } from "./log.js";
@@ -19,13 +19,28 @@ export function draw(page) {
   const view = VIEWS[page.page];
   if (view) view(page, main);
   else put(main, h("pre", {}, JSON.stringify(page, null, 2)));
-  document.title = `${page.title} · tape`;
+  document.title = `${clean(page.title)} · tape`;
   performance.mark("drawn");
   source.release();
 }
 
-const block = one("#page");
-if (block) {
-  keys();
-  draw(JSON.parse(block.textContent));
+function lost(error) {
+  const title = error.status === 404 ? "Not found" : "Refused";
+  document.title = `${title} · tape`;
+  const main = put(one("#main"), h("h1", {}, title), h("p", {}, error.message), h("p", {}, h("a", { href: "/" }, "All tapes")));
+  main.classList.add("lost");
 }
+
+async function start() {
+  source.hold();
+  keys();
+  try {
+    await source.enter();
+    draw(await source.load(location.pathname + location.search));
+  } catch (error) {
+    lost(error);
+  }
+  source.release();
+}
+
+if ("served" in document.documentElement.dataset) start();

@@ -8,6 +8,8 @@ import { mark, tools } from "./act.js";
 
 const MOST = 240;
 const SETTLED = 150;
+// Milliseconds after which a page that lost its server asks for it again.
+const AGAIN = 5000;
 
 export function conversation(page, main) {
   let shown = page;
@@ -89,7 +91,7 @@ export function conversation(page, main) {
   const travelled = h("p", { class: "travelled", hidden: true });
   const branches = shown.heads.length > 1
     ? h("details", { class: "fold branches-list" }, h("summary", {}, count(shown.heads.length, "branch").replace("branchs", "branches")),
-      h("ul", {}, shown.heads.map((end) => h("li", {}, h("a", { href: source.href(`/t/${shown.tape.ref}?branch=${encodeURIComponent(end.id)}`), "aria-current": end.id === shown.branch ? "true" : null }, `#${end.seq} ${end.text || end.id}`)))))
+      h("ul", {}, shown.heads.map((end) => h("li", {}, h("a", { href: source.href(`/t/${shown.tape.ref}?branch=${encodeURIComponent(end.id)}`), "aria-current": end.id === shown.branch ? "true" : null }, `#${end.seq} `, end.text || end.id)))))
     : null;
 
   // Time travel: only the newest wish is carried out, and the last answer is the one that is shown.
@@ -182,10 +184,12 @@ export function conversation(page, main) {
 
 export function follow(page, changed) {
   if (source.report || page.seq !== page.head) return;
-  const events = new EventSource(`${source.base}/t/${page.tape.ref}/live?after=${page.head}`);
+  let after = page.head;
   let running = false;
   let again = false;
-  events.addEventListener("head", async () => {
+  let stop = null;
+  const head = async (event) => {
+    after = event.head;
     if (running) {
       again = true;
       return;
@@ -196,6 +200,10 @@ export function follow(page, changed) {
       await changed().catch(() => {});
     } while (again);
     running = false;
-  });
-  addEventListener("pagehide", () => events.close());
+  };
+  const listen = () => {
+    stop = source.listen(`/t/${page.tape.ref}/live?after=${after}`, { head, over: () => setTimeout(listen, AGAIN) });
+  };
+  listen();
+  addEventListener("pagehide", () => stop());
 }

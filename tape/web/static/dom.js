@@ -1,14 +1,33 @@
-// Elements from values. Text becomes a text node, never markup: nothing here reads HTML.
+// Elements from values. Text becomes a text node, never markup: nothing here reads HTML. Marks that are invisible or
+// turn the direction of writing are shown as escapes, and each text is isolated from those beside it.
 
 const SVG = "http://www.w3.org/2000/svg";
+
+const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+const TURNING = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+function escaped(mark) {
+  const code = mark.codePointAt(0).toString(16);
+  if (mark === "\r") return "\\r";
+  return code.length > 4 ? `\\U${code.padStart(8, "0")}` : code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+}
+
+export const clean = (text) => String(text).replaceAll("\r\n", "\n").replace(HIDDEN, escaped);
+
+// A text of a message as it was written. Its marks work inside it, and the element around it isolates them.
+export const verbatim = (text) => document.createTextNode(text);
 
 function fill(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === "") continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    if (child instanceof Node) element.append(child);
+    else if (TURNING.test(child)) element.append(Object.assign(document.createElement("bdi"), { textContent: clean(child) }));
+    else element.append(document.createTextNode(clean(child)));
   }
   return element;
 }
+
+const SAID = new Set(["title", "aria-label", "placeholder"]);
 
 export function h(name, attributes, ...children) {
   const element = document.createElement(name);
@@ -16,7 +35,7 @@ export function h(name, attributes, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (title.startsWith("on")) element.addEventListener(title.slice(2), value);
     else if (title === "data") Object.assign(element.dataset, value);
-    else element.setAttribute(title, value === true ? "" : String(value));
+    else element.setAttribute(title, value === true ? "" : SAID.has(title) ? clean(value) : String(value));
   }
   return fill(element, children);
 }
@@ -25,12 +44,12 @@ export function h(name, attributes, ...children) {
 const DRAWN = new Set(["svg", "g", "rect", "line", "path", "circle", "text", "title"]);
 
 export function svg(drawing) {
-  if (!Array.isArray(drawing)) return document.createTextNode(String(drawing));
+  if (!Array.isArray(drawing)) return document.createTextNode(clean(drawing));
   const [name, attributes, ...children] = drawing;
   if (!DRAWN.has(name)) return document.createTextNode("");
   const element = document.createElementNS(SVG, name);
   for (const [title, value] of Object.entries(attributes)) {
-    if (!/^on|href$/i.test(title)) element.setAttribute(title, value);
+    if (!/^on|href$/i.test(title)) element.setAttribute(title, SAID.has(title) ? clean(value) : value);
   }
   element.append(...children.map(svg));
   return element;

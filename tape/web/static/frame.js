@@ -28,11 +28,11 @@ export function heading(page) {
   const ref = at(tape.ref, page.seq, page.head);
   return h("div", { class: "heading" },
     page.still ? null : h("p", { class: "crumbs" }, h("a", { href: source.href("/") }, "Tapes"),
-      tape.parent ? [" / ", h("a", { href: source.href(`/t/${tape.parent.ref}`), rel: "up" }, `fork of ${tape.parent.id}`)] : null,
+      tape.parent ? [" / ", h("a", { href: source.href(`/t/${tape.parent.ref}`), rel: "up" }, "fork of ", tape.parent.id)] : null,
       " / ", h("span", {}, tape.id)),
     h("h1", {}, tape.name ?? tape.id),
     h("p", { class: "chips" }, chip(tape.status, page.still ? "" : tape.status), tape.agent ? chip(tape.agent) : null,
-      tape.owner ? chip(`owner ${tape.owner}`) : null, tape.labels.map((label) => chip(label, "label")),
+      tape.owner ? chip(["owner ", tape.owner]) : null, tape.labels.map((label) => chip(label, "label")),
       facts(count(tape.messages, "message"), tape.tokens ? `${short(tape.tokens)} tokens` : null, tape.cost ? `cost ${cost(tape.cost)}` : null, when(tape.updated_at))),
     page.still ? null : h("nav", { class: "tabs", "aria-label": "Views of this tape" }, TABS.map(([name, label, path]) =>
       h("a", { href: source.href(`/t/${ref}${path}`), "aria-current": name === page.page ? "page" : null }, label))));

@@ -1,12 +1,12 @@
 // One message: who speaks, what it says, tools and thoughts folded, long texts a piece at a time.
 
-import { bytes, count, facts, h, plain, short, when } from "./dom.js";
+import { bytes, count, facts, h, plain, short, verbatim, when } from "./dom.js";
 import { source } from "./source.js";
 
 const PIECES = 16;
 
 function text(part, place, entry) {
-  const body = h("div", { class: part.part === "text" ? "text" : "text code" }, part.text);
+  const body = h("div", { class: part.part === "text" ? "text" : "text code" }, verbatim(part.text));
   if (!part.length) return body;
   let shown = part.text.length;
   let pieces = 0;
@@ -17,21 +17,21 @@ function text(part, place, entry) {
     more.disabled = true;
     const address = `/e/${entry.ref}/${entry.seq}/text?part=${place}&from=${shown}`;
     const piece = await source.load(address);
-    body.append(document.createTextNode(piece.text));
+    body.append(verbatim(piece.text));
     shown += piece.text.length;
     pieces += 1;
     more.disabled = false;
     more.textContent = label();
     if (shown >= part.length || pieces >= PIECES) more.remove();
   });
-  const whole = source.report ? null : h("a", { href: source.href(`/e/${entry.ref}/${entry.seq}/raw`), download: true }, "Save as a file");
+  const whole = source.report ? null : h("button", { type: "button", class: "more", onclick: () => source.save(`/e/${entry.ref}/${entry.seq}/raw`, `entry-${entry.seq}.json`) }, "Save as a file");
   return [body, h("p", { class: "cutoff" }, entry.seq ? more : count(part.length, "character"), " ", entry.seq ? whole : null)];
 }
 
 function folded(kind, title, part, body, open) {
   const peek = part.text.replace(/\s+/g, " ").slice(0, 120);
   return h("details", { class: `fold ${kind}`, open },
-    h("summary", {}, h("span", { class: "tool" }, title), " ", h("span", { class: "peek" }, peek)), body);
+    h("summary", {}, h("span", { class: "tool" }, title), " ", h("span", { class: "peek" }, verbatim(peek))), body);
 }
 
 export function parts(shown, entry) {
@@ -39,8 +39,8 @@ export function parts(shown, entry) {
     const body = text(part, place, entry);
     switch (part.part) {
       case "text": return body;
-      case "call": return folded("call", `Call ${part.name}`, part, body);
-      case "result": return folded(part.error ? "result failed" : "result", `${part.error ? "Failed result" : "Result"}${part.name ? ` of ${part.name}` : ""}`, part, body, part.error);
+      case "call": return folded("call", ["Call ", part.name], part, body);
+      case "result": return folded(part.error ? "result failed" : "result", [part.error ? "Failed result" : "Result", part.name ? [" of ", part.name] : null], part, body, part.error);
       case "thinking": return folded("thinking", "Thinking", part, body);
       case "media": return h("p", { class: "media" }, part.href
         ? h("a", { href: part.href, rel: "noreferrer noopener nofollow", target: "_blank" }, part.label) : part.label, part.text ? body : null);
@@ -66,7 +66,7 @@ export function message(shown, tape, tools) {
   const title = `m-${shown.seq}-title`;
   return h("article", { class: `message ${speaker(shown)}`, tabindex: "-1", "aria-labelledby": title, "data-item": "", id: `m-${shown.seq}` },
     h("header", {},
-      h("h2", { id: title }, shown.role, speaker(shown) === "tool" && shown.role !== "tool" ? " · tool results" : null, shown.name ? h("span", { class: "who" }, ` ${shown.name}`) : null),
+      h("h2", { id: title }, shown.role, speaker(shown) === "tool" && shown.role !== "tool" ? " · tool results" : null, shown.name ? h("span", { class: "who" }, " ", shown.name) : null),
       branches ? h("span", { class: "branches" }, branch(branches.previous, "Previous branch", "‹"),
         h("span", {}, `${branches.at}/${branches.of}`), branch(branches.next, "Next branch", "›")) : null,
       shown.revision !== shown.seq ? chip(shown, tape) : null,
@@ -84,5 +84,5 @@ function chip(shown, tape) {
 
 export function words(spans) {
   return h("div", { class: "text words" }, spans.map(([kind, said]) =>
-    kind === "equal" ? said : h(kind === "added" ? "ins" : "del", {}, said)));
+    kind === "equal" ? verbatim(said) : h(kind === "added" ? "ins" : "del", {}, verbatim(said))));
 }

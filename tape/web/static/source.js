@@ -34,12 +34,60 @@ export const source = {
   },
 
   async fetched(address, signal) {
-    const response = await fetch(this.base + address, { headers: { accept: "application/json" }, signal });
-    if (!response.ok) {
-      const told = await response.json().catch(() => ({}));
-      throw new Error(told.error ?? `the server answered with ${response.status}`);
+    return (await this.ask(this.base + address, { signal })).json();
+  },
+
+  // Every request carries the secret that this browser keeps for this scheme, host and port, and for no other.
+  async ask(path, options = {}) {
+    const secret = localStorage.getItem("tape") ?? "";
+    const headers = { accept: "application/json", "x-tape-token": secret, ...options.headers };
+    const response = await fetch(path, { ...options, headers });
+    if (response.ok) return response;
+    const text = await response.text();
+    const error = new Error(text);
+    error.status = response.status;
+    try {
+      error.message = JSON.parse(text).error ?? text;
+    } catch {
+      // The answer is a sentence already.
     }
-    return response.json();
+    throw error;
+  },
+
+  // The link that opens the inspector has a token behind its "#", which no server is sent. It is exchanged once.
+  async enter() {
+    const token = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (!token) return;
+    history.replaceState(null, "", location.pathname + location.search);
+    const response = await this.ask("/enter", { method: "POST", headers: { "x-tape-token": token } });
+    localStorage.setItem("tape", (await response.json()).secret);
+  },
+
+  // Events of an address, each given to the function of its name in `on`; `on.over` is called when no more will come,
+  // with the error if there was one.
+  listen(address, on) {
+    const stop = new AbortController();
+    const read = async () => {
+      const response = await this.ask(this.base + address, { headers: { accept: "text/event-stream" }, signal: stop.signal });
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+        const events = (rest + piece.value).split("\n\n");
+        rest = events.pop();
+        for (const event of events) {
+          const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(event) ?? [];
+          if (name) on[name]?.(JSON.parse(data));
+        }
+      }
+    };
+    read().then(() => null, (error) => error).then((error) => { if (!stop.signal.aborted) on.over(error); });
+    return () => stop.abort();
+  },
+
+  async save(address, name) {
+    const file = URL.createObjectURL(await (await this.ask(this.base + address)).blob());
+    Object.assign(document.createElement("a"), { href: file, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(file), 60000);
   },
 
   // Another page: a report draws it itself.

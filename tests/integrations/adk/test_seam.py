@@ -11,7 +11,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 from support.backends import Backend
 
-from integrations.seaming import check_seam
+from integrations.seaming import CREDENTIALS, check_credentials, check_seam
 from tape.integrations.seams.adk import TapePlugin
 
 
@@ -28,7 +28,7 @@ class Scripted(BaseLlm):
         yield LlmResponse(content=types.Content(role="model", parts=[part]))
 
 
-async def agent(run: Any, made: list[str], question: str) -> Any:
+async def agent(run: Any, made: list[str], question: str, **options: Any) -> Any:
     def weather(city: str) -> dict[str, Any]:
         """Tell the weather."""
         made.append(f"weather {city}")
@@ -37,7 +37,7 @@ async def agent(run: Any, made: list[str], question: str) -> Any:
     model = Scripted(model="scripted-1")
     # A copy is made of what the constructor is given.
     model.made = made
-    root = LlmAgent(name="a", model=model, instruction="Be brief.", tools=[weather])
+    root = LlmAgent(name="a", model=model, instruction="Be brief.", tools=[weather], **options)
     runner = InMemoryRunner(root, app_name="seam", plugins=[TapePlugin(run, effects={"weather": "read"})])
     await runner.session_service.create_session(app_name="seam", user_id="u", session_id="s")
     message = types.Content(role="user", parts=[types.Part(text=question)])
@@ -50,3 +50,18 @@ async def agent(run: Any, made: list[str], question: str) -> Any:
 def test_a_run_is_recorded_and_replayed(backend: Backend) -> None:
     """Model and tool are called once; replays call neither, and another question is a divergence."""
     check_seam(backend, agent, calls=["model", "weather Lisbon", "model"])
+
+
+def test_no_credential_of_the_settings_is_recorded(quick: Backend) -> None:
+    """Options of the HTTP requests and labels are left out; what the model is asked is kept."""
+    headers = {"authorization": f"Bearer {CREDENTIALS[1]}", "x-mine": CREDENTIALS[2]}
+    settings = types.GenerateContentConfig(
+        temperature=0.25,
+        http_options=types.HttpOptions(headers=headers),
+        labels={"session": CREDENTIALS[4]},
+    )
+
+    async def asked(run: Any, made: list[str], question: str) -> Any:
+        return await agent(run, made, question, generate_content_config=settings)
+
+    check_credentials(quick, asked, kept=["'temperature': 0.25", "Be brief."])

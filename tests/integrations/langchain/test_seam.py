@@ -11,11 +11,12 @@ from langchain_core.tools import tool
 from support.backends import Backend
 
 import tape
-from integrations.seaming import check_seam
+from integrations.seaming import CREDENTIALS, check_credentials, check_seam
 
 pytest.importorskip("langchain.agents.middleware")
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 
 from tape.integrations.seams.langchain import TapeMiddleware
 
@@ -64,3 +65,28 @@ def test_a_sync_agent_does_the_same(quick: Backend) -> None:
         with tape.replay(chat, run.id) as again:
             assert agent_of(again, made).invoke({"messages": [("user", "Weather?")]})["messages"][-1].content == answer
         assert (len(made), again.report.ok) == (3, True)
+
+
+class Keyed(AgentMiddleware[Any, Any, Any]):
+    """Gives every call of the model settings with secrets."""
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        settings = {
+            "temperature": 0.25,
+            "extra_headers": {"authorization": f"Bearer {CREDENTIALS[1]}", "x-mine": CREDENTIALS[2]},
+            "api_key": CREDENTIALS[3],
+            "base_url": f"https://ann:{CREDENTIALS[4]}@models.example",
+        }
+        return await handler(request.override(model_settings=settings))
+
+
+def test_no_credential_of_the_settings_is_recorded(quick: Backend) -> None:
+    """Headers, keys and addresses are left out; what the model is asked is kept."""
+
+    async def asked(run: Any, made: list[str], question: str) -> Any:
+        model = Scripted(messages=iter([AIMessage("It is sunny.")]))
+        seams = [Keyed(), TapeMiddleware(run)]
+        agent = create_agent(model, [], system_prompt="Be brief.", middleware=seams)
+        return await agent.ainvoke({"messages": [("user", question)]})
+
+    check_credentials(quick, asked, kept=["'temperature': 0.25", "Be brief."])

@@ -25,6 +25,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import CipherProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
@@ -200,7 +201,8 @@ class TestMessages:
             def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
                 return ciphertext[::-1]
 
-        saver = TapeSaver(store, serde=EncryptedSerializer(Backwards()))
+        strict = JsonPlusSerializer(allowed_msgpack_modules=None)
+        saver = TapeSaver(store, serde=EncryptedSerializer(Backwards(), strict))
         config = put(saver, {"messages": talk("secret"), "n": ["secret"] * 20}, note="secret")
         saver.put_writes(config, [("n", "secret")], "task")
         held = saver.get_tuple(THREAD)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
+from agents import Agent, Model, ModelResponse, ModelSettings, RunConfig, Runner, Usage, function_tool
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -16,7 +16,7 @@ from openai.types.responses import (
 )
 from support.backends import Backend
 
-from integrations.seaming import check_seam
+from integrations.seaming import CREDENTIALS, check_credentials, check_seam
 from tape.integrations.seams.openai_agents import TapeModel
 
 
@@ -79,3 +79,25 @@ async def streamed(run: Any, made: list[str], question: str) -> Any:
 def test_a_run_is_recorded_and_replayed(backend: Backend, agent: Any) -> None:
     """Model and tool are called once; replays call neither, and another question is a divergence."""
     check_seam(backend, agent, calls=["model", "weather Lisbon", "model"])
+
+
+@pytest.mark.parametrize("runs", [plain, streamed])
+def test_no_credential_of_the_settings_is_recorded(quick: Backend, runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers, parameters and bodies of requests are left out; what the model is asked is kept."""
+    settings = ModelSettings(
+        temperature=0.25,
+        extra_headers={"Authorization": f"Bearer {CREDENTIALS[1]}", "X-Mine": CREDENTIALS[2]},
+        extra_query={"key": CREDENTIALS[3]},
+        extra_body={"user_token": CREDENTIALS[4]},
+        extra_args={"api_key": CREDENTIALS[5]},
+        metadata={"session": CREDENTIALS[6]},
+    )
+    made = agent_of
+
+    def with_settings(run: Any, calls: list[str]) -> Agent[Any]:
+        agent = made(run, calls)
+        agent.model_settings = settings
+        return agent
+
+    monkeypatch.setitem(globals(), "agent_of", with_settings)
+    check_credentials(quick, runs, kept=["'temperature': 0.25", "Be brief."])

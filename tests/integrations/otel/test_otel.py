@@ -199,6 +199,25 @@ class TestCapture:
         assert shown[2]["tool_calls"][0]["function"]["name"] == "trains"
         assert (shown[3]["role"], shown[3]["tool_call_id"]) == ("tool", "t1")
 
+    @pytest.mark.parametrize("names", [None, ["password"]])
+    def test_secrets_are_taken_out_before_anything_is_written(self, store: tape.Store, names: list[str] | None) -> None:
+        """Credentials unless it is told otherwise, or fields by name: in messages, prompts, tools and attributes."""
+        secret = "sk-ant-Zq1a2b3c4d5e6f7a8b9" if names is None else "Zq1a2b3c4d5e6f7a8b9"
+        hook = TapeCompletionHook(store) if names is None else TapeCompletionHook(store, redact=names)
+        program = Program(hook)
+        text = f'call it with {{"password": "{secret}"}} please'
+        tool = FunctionToolDefinition(name="t", description=text, parameters={"password": secret})
+        call = ToolCallRequestPart(name="t", id="c", arguments=json.dumps({"password": secret, "q": 1}))
+        answer = OutputMessage(role="assistant", parts=[call, TextPart(content=text)], finish_reason="stop")
+        for _ in range(2):
+            program.ask([user(text)], answer, conversation="c", system=text, tools=[tool])
+        entries = list(store.tape("c").entries())
+        written = "\n".join(f"{entry.key} {entry.payload} {entry.meta}" for entry in entries)
+        assert "Zq" not in written
+        assert written.count("please") == 4
+        assert '"q": 1' in written
+        assert [message.role for message in store.tape("c").messages()] == ["system", "user", "assistant"]
+
     def test_four_processes_write(self, backend: Backend, crew: Crew) -> None:
         """4 programs in one conversation, 50 calls each: all answers are held once."""
         assert hold_together(crew, backend, captures, answers, least=200) == {}

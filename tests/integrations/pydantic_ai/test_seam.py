@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.backends import Backend
 
-from integrations.seaming import check_seam
+from integrations.seaming import CREDENTIALS, check_credentials, check_seam
 from tape.integrations.seams.pydantic_ai import TapeModel
 
 
@@ -43,3 +43,19 @@ async def streamed(run: Any, made: list[str], question: str) -> Any:
 def test_a_run_is_recorded_and_replayed(backend: Backend, agent: Any) -> None:
     """Model and tool are called once; replays call neither, and another question is a divergence."""
     check_seam(backend, agent, calls=["model", "weather Lisbon", "model"])
+
+
+def test_no_credential_of_the_settings_is_recorded(quick: Backend) -> None:
+    """Headers and bodies of requests are left out; what the model is asked is kept, also what one provider knows."""
+
+    async def agent(run: Any, made: list[str], question: str) -> Any:
+        settings: Any = {
+            "temperature": 0.25,
+            "extra_headers": {"authorization": f"Bearer {CREDENTIALS[1]}", "x-mine": CREDENTIALS[2]},
+            "extra_body": {"user_token": CREDENTIALS[3]},
+            "openai_reasoning_effort": "low",
+            "openai_user": CREDENTIALS[4],
+        }
+        return (await agent_of(run, made).run(question, model_settings=settings)).output
+
+    check_credentials(quick, agent, kept=["'temperature': 0.25", "'openai_reasoning_effort': 'low'", "Be brief."])

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tape.db.engine.connect import Unreachable
 from tape.db.engine.failures import Raised
+from tape.db.engine.process_fork import keep
 from tape.db.engine.sharing import Ticket
 from tape.errors import StoreBusy
 
@@ -37,6 +38,8 @@ class Connections:
         self._connect = connect
         self._timeout = timeout
         self._closed = False
+        self._severed = False
+        """Whether the connections are those of the process that this one was forked from."""
         self._change = threading.Lock()
         self._inside: set[Ticket] = set()
         """Those who use a connection."""
@@ -81,6 +84,11 @@ class Connections:
         self._closed = True
         self.drain()
 
+    def sever(self) -> None:
+        """Leave the connections to the parent process, whose sockets they are."""
+        self._severed = True
+        self._change = threading.Lock()
+
     def _enter(self, ticket: Ticket) -> None:
         with self._change:
             if len(self._inside) < _MOST:
@@ -120,7 +128,9 @@ class Connections:
             attempt += 1
 
     def _give_back(self, connection: Any, *, harmed: bool) -> None:
-        if harmed or connection.pgconn.transaction_status != _AT_REST or _in_pipeline(connection):
+        if self._severed:
+            keep(connection)
+        elif harmed or connection.pgconn.transaction_status != _AT_REST or _in_pipeline(connection):
             # Dead, or interrupted inside a statement, whose answer is still to come.
             connection.close()
         else:

@@ -17,8 +17,9 @@ from tape.db.engine.postgres.citus import Shards, recognized
 from tape.db.engine.postgres.connections import Connections
 from tape.db.engine.postgres.errors import postgres_error
 from tape.db.engine.postgres.transaction import PostgresTransaction
+from tape.db.engine.process_fork import keep, on_fork
 from tape.db.engine.sharing import Gate, Named, Together, run_together, share
-from tape.db.engine.transaction import Database, Transaction, inherited_connections, lock_key
+from tape.db.engine.transaction import Database, Transaction, lock_key
 from tape.db.engine.wakeup import watch_postgres
 from tape.db.schema.found import found_home
 from tape.db.schema.tables import HOME
@@ -46,6 +47,8 @@ class PostgresDatabase(Database):
         self._announce_after = 0.0
         self._shards: Shards | None = None
         self._reset()
+        # Last: another thread may fork at any moment.
+        on_fork(self)
 
     def recognize(self) -> None:
         """Find out in which schema the store is, if that was not said, and whether it is on a worker of Citus."""
@@ -99,14 +102,15 @@ class PostgresDatabase(Database):
         again: Callable[[Transaction], R] | None = None,
     ) -> R:
         """Run ``work``; the transaction begins when it locks the tape or writes."""
-        self._check_open()
+        self.check_open()
         self._check_outside()
         # Threads of one process queue here rather than each holding a connection that waits.
-        queue = self._locks.take(tape)
+        locks = self._locks
+        queue = locks.take(tape)
         patience = self.timeout if patience is None else patience
         if _owned(queue):
             # A callback of the caller's writes: waiting for itself would never end.
-            self._locks.give(tape)
+            locks.give(tape)
             raise StoreFailed("a write was started inside another write of the same tape, where it would wait forever")
         left = False
         interrupted: BaseException | None = None
@@ -128,13 +132,13 @@ class PostgresDatabase(Database):
                     left = True
                 except BaseException as error:
                     interrupted = error
-            self._locks.give(tape)
+            locks.give(tape)
             if interrupted is not None:
                 raise interrupted
 
     def transact(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work``; nobody queues in the process, since which tapes it locks is found out by running it."""
-        self._check_open()
+        self.check_open()
         me = threading.get_ident()
         self._check_outside()
         try:
@@ -161,11 +165,12 @@ class PostgresDatabase(Database):
         if lock is not None and _owned(lock):
             # A callback of the caller's writes inside a write: it must not queue behind its own thread.
             return run_together(self, tape, tasks, together)
-        gate = self._gates.take(tape)
+        gates = self._gates
+        gate = gates.take(tape)
         try:
             return share(self, gate, tape, tasks, together)
         finally:
-            self._gates.give(tape)
+            gates.give(tape)
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` on a connection, and commit it."""
@@ -179,6 +184,7 @@ class PostgresDatabase(Database):
 
     def _commit(self, work: Callable[[Transaction], R], connection: Any) -> tuple[R, Callable[[], None] | None]:
         transaction = PostgresTransaction(connection.cursor(binary=True), self.statements, self._session, self._shards)
+        self._running.add(transaction)
         try:
             if self._session.options:
                 # Outside a transaction they would not hold, and they may decide what is seen.
@@ -201,13 +207,15 @@ class PostgresDatabase(Database):
             if told is error:
                 raise
             raise told from error
+        finally:
+            self._running.discard(transaction)
         # Taken from it: what is called refers to what holds this transaction.
         done, transaction.after_commit = transaction.after_commit, None
         return result, done
 
     def read(self, work: Callable[[Transaction], R]) -> R:
         """Run ``work`` in one repeatable-read transaction; once more if the connection turns out to be dead."""
-        self._check_open()
+        self.check_open()
         for last in (False, True):
             try:
                 return self._connections.use(partial(self._look, work))
@@ -223,6 +231,7 @@ class PostgresDatabase(Database):
 
     def _look(self, work: Callable[[Transaction], R], connection: Any) -> R:
         transaction = Transaction(connection.cursor(binary=True), self.statements, postgres=True)
+        self._running.add(transaction)
         try:
             if self._shards is not None:
                 transaction.say(_BEGIN_READING, *self._shards.reading)
@@ -239,6 +248,8 @@ class PostgresDatabase(Database):
             if told is error:
                 raise
             raise told from error
+        finally:
+            self._running.discard(transaction)
         return result
 
     def close(self) -> None:
@@ -250,11 +261,13 @@ class PostgresDatabase(Database):
             self._connections.close()
             super().close()
 
-    def forked(self) -> None:
-        """Start again with connections of this process's own; the parent's are neither used nor closed."""
-        super().forked()
-        inherited_connections.append(self._connections)
-        self._reset()
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; a child has connections of its own, and neither uses nor closes those of its parent."""
+        super().after_fork(child=child)
+        if child:
+            self._connections.sever()
+            keep(self._connections)
+            self._reset()
 
 
 class ReadOnlyPostgres(PostgresDatabase):
@@ -264,7 +277,7 @@ class ReadOnlyPostgres(PostgresDatabase):
 
     def write(self, tape: str, work: Callable[[Transaction], R], **_: Any) -> R:
         """Refuse to write."""
-        self._check_open()
+        self.check_open()
         raise ReadOnly("the store was opened read-only")
 
     def transact(self, work: Callable[[Transaction], R]) -> R:

@@ -6,8 +6,6 @@ conversation begins with the prompt in the call's arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from tape.core.entries import payloads
@@ -47,6 +45,14 @@ class Agents:
             for part in parts:
                 self._name(result.get("agentId"), part.get("tool_use_id"))
 
+    def read(self, entry: Entry) -> None:
+        """Add an entry of the session's tape; its messages are then known by their ids."""
+        payload, meta = entry.payload, entry.meta
+        if isinstance(payload, payloads.Append) and isinstance(payload.message, dict) and meta is not None:
+            self.note(payload.id, meta, payload.message.get("content"))
+        elif isinstance(payload, payloads.Event) and isinstance(payload.data, dict):
+            self.note("", payload.data, None)
+
     def started(self, agent: str | None, prompt: str | None) -> str | None:
         """Return the message whose call started an agent, if it is known."""
         call = None if agent is None else self._calls.get(agent)
@@ -62,21 +68,10 @@ class Agents:
             line=line,
             lane=lane,
             parent=None if maker is None else prefix + maker,
-            locate=partial(_locate, agent, prompt),
+            agent=agent,
+            prompt=prompt,
         )
 
     def _name(self, agent: Any, call: Any) -> None:
         if isinstance(agent, str) and isinstance(call, str):
             self._calls.setdefault(agent, call)
-
-
-def _locate(agent: str | None, prompt: str | None, entries: Iterable[Entry]) -> str | None:
-    """Return the message of a session's tape whose call started an agent."""
-    agents = Agents()
-    for entry in entries:
-        payload, meta = entry.payload, entry.meta
-        if isinstance(payload, payloads.Append) and isinstance(payload.message, dict) and meta is not None:
-            agents.note(payload.id, meta, payload.message.get("content"))
-        elif isinstance(payload, payloads.Event) and isinstance(payload.data, dict):
-            agents.note("", payload.data, None)
-    return agents.started(agent, prompt)

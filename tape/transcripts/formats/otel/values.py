@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from tape.core import json_text
 
 __all__ = ["attributes", "loaded", "unflattened", "value_of"]
 
@@ -45,10 +45,7 @@ def value_of(value: Any) -> Any:
 def loaded(value: Any) -> Any:
     """Return a value that may be JSON in a text as that JSON, and any other as it is."""
     if isinstance(value, str) and value[:1] in "[{":
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            return value
+        return json_text.value_of(value)
     return value
 
 

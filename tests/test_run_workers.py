@@ -1,0 +1,293 @@
+"""Several workers resume one run: one of them makes each call, and the others answer with what it recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import resuming
+from support.backends import Backend
+from support.processes import Crew
+from support.proxy import Proxy
+from support.resuming import FATES, STEPS, agent, happened
+from support.sizes import heavy, size
+
+import tape
+from tape.runs.recording import list_runs
+
+SEED = 27
+ROUNDS = size(4, 20)
+
+
+def interrupted(chat: tape.Tape, id: str = "r") -> None:
+    """Start a run that is interrupted before its first call."""
+    with pytest.raises(KeyboardInterrupt), tape.record(chat, id=id):
+        raise KeyboardInterrupt
+
+
+class Cut(BaseException):
+    """The worker dies here."""
+
+
+class TestTwoWorkers:
+    def test_a_write_is_made_by_one_of_them(self, store: tape.Store) -> None:
+        """The second one gets the recorded outcome; both end, and the run is completed."""
+        chat, made = store.tape("work"), list[str]()
+        interrupted(chat)
+        with tape.record(chat, id="r", resume=True) as one, tape.record(chat, id="r", resume=True) as two:
+            for run, name in ((one, "one"), (two, "two")):
+                sent = run.tool(lambda to, name=name: made.append(name) or f"by {name}", name="send")(to="ann")
+                assert sent == "by one"
+        assert made == ["one"]
+        assert (two.report.matched, two.report.live) == (1, 0)
+        assert [state.state for state in tape.recover(chat, "r")] == ["completed"]
+        with pytest.raises(tape.InvalidEntry, match="completed"):
+            tape.record(chat, id="r", resume=True).__enter__()
+
+    def test_a_write_without_an_outcome_is_unknown(self, store: tape.Store) -> None:
+        """While one worker is inside a write, the other one is told that it may have run; its effect happens once."""
+        chat, made = store.tape("work"), list[str]()
+        interrupted(chat)
+
+        def send(to: str, effect: tape.Effect) -> str:
+            made.append(effect.key)
+            with pytest.raises(tape.EffectUnknown) as caught, tape.record(chat, id="r", resume=True) as other:
+                other.tool(send)(to=to)
+            assert caught.value.key == effect.key
+            return "sent"
+
+        with tape.record(chat, id="r", resume=True) as run:
+            assert run.tool(send)(to="ann") == "sent"
+        assert len(made) == 1
+        assert [(state.state, state.key) for state in tape.recover(chat, "r")] == [("completed", made[0])]
+
+    def test_a_run_that_two_start_at_once(self, store: tape.Store) -> None:
+        """The one that comes second resumes it, or is refused without ``resume``."""
+        chat, made = store.tape("work"), list[str]()
+        first = tape.record(chat, id="r", input=1)
+        second, refused = tape.record(chat, id="r", input=1, resume=True), tape.record(chat, id="r", input=1)
+        with first, second:
+            with pytest.raises(tape.InvalidEntry, match="resume=True"):
+                refused.__enter__()
+            for run in (first, second):
+                run.tool(made.append, name="send")("x")
+        assert made == ["x"]
+
+    def test_a_worker_that_resumes_later_than_it_read(self, store: tape.Store) -> None:
+        """Calls that another worker made since are answered from the tape, streams and errors as well."""
+        chat, made = store.tape("work"), list[str]()
+        interrupted(chat)
+
+        def use(run: tape.Run, name: str) -> list[Any]:
+            def count(to: int) -> Any:
+                made.append(name)
+                yield from range(to)
+
+            def fail() -> None:
+                made.append(name)
+                raise ValueError(name)
+
+            seen: list[Any] = [list(run.tool(count)(3)), run.value("v", lambda: name)()]
+            try:
+                run.tool(fail)()
+            except ValueError as error:
+                seen.append(str(error))
+            return seen
+
+        with tape.record(chat, id="r", resume=True) as late:
+            with tape.record(chat, id="r", resume=True) as early:
+                assert use(early, "early") == [[0, 1, 2], "early", "early"]
+            assert use(late, "late") == [[0, 1, 2], "early", "early"]
+        assert made == ["early", "early"]
+
+    def test_the_first_outcome_of_a_call_that_reads_holds(self, store: tape.Store) -> None:
+        """Both may make it; both get what was recorded first, plain or awaited."""
+        chat = store.tape("work")
+        interrupted(chat)
+
+        async def said(name: str) -> str:
+            return name
+
+        def outer(q: int) -> str:
+            with pytest.raises(Cut), tape.record(chat, id="r", resume=True) as other:
+                assert other.model(lambda q: "inner", name="m")(q) == "inner"
+                raise Cut
+            return "outer"
+
+        async def awaited(q: int) -> str:
+            with pytest.raises(Cut), tape.record(chat, id="r", resume=True) as other:
+                assert other.model(lambda q: "inner", name="m")(1) == "inner"
+                assert await other.model(lambda q: said("inner"), name="m")(q) == "inner"
+                raise Cut
+            return "outer"
+
+        with tape.record(chat, id="r", resume=True) as run:
+            assert run.model(outer, name="m")(1) == "inner"
+            assert asyncio.run(run.model(lambda q: awaited(q), name="m")(2)) == "inner"
+
+    def test_retry_skip_and_a_probe_decide_for_each_worker(self, store: tape.Store) -> None:
+        """Each new attempt has an entry of its own, also where two workers begin the same one."""
+        chat, made = store.tape("work"), list[int]()
+
+        def send(effect: tape.Effect) -> str:
+            made.append(effect.attempt)
+            if len(made) == 1:
+                raise Cut
+            return f"attempt {effect.attempt}"
+
+        for id, on_unknown, answer in (
+            ("retry", "retry", "attempt 3"),
+            ("skip", "skip", "may have run"),
+            ("probe", lambda effect: "found", "found"),
+            ("lost", lambda effect: None, "attempt 3"),
+        ):
+            made.clear()
+            with pytest.raises(Cut), tape.record(chat, id=id) as run:
+                run.tool(send)()
+            with tape.record(chat, id=id, resume=True) as late:
+                # Another worker takes the second attempt, and dies in it.
+                with pytest.raises(Cut), tape.record(chat, id=id, resume=True) as dying:
+                    made.clear()
+                    dying.tool(send, on_unknown="retry")()
+                assert answer in late.tool(send, on_unknown=on_unknown)()
+            assert made == ([2, 3] if answer == "attempt 3" else [2])
+
+    def test_workers_that_part(self, store: tape.Store) -> None:
+        """A worker that asks something else in the place of a recorded call stops, and calls nothing."""
+        chat, made = store.tape("work"), list[str]()
+        interrupted(chat)
+        with pytest.raises(tape.Diverged), tape.record(chat, id="r", resume=True) as late:
+            with pytest.raises(Cut), tape.record(chat, id="r", resume=True) as early:
+                early.tool(made.append, name="send")("ann")
+                raise Cut
+            with pytest.raises(tape.Diverged) as caught:
+                late.tool(made.append, name="send")("bob")
+            # An agent that goes on gets no answer, and its run does not end as completed.
+            with pytest.raises(tape.Diverged):
+                late.tool(made.append, name="send")("ann")
+        assert (caught.value.kind, caught.value.n, made) == ("request_changed", 1, ["ann"])
+        assert [info.status for info in list_runs(chat)] == ["failed"]
+
+    def test_calls_after_another_worker_ended_the_run(self, store: tape.Store) -> None:
+        """They are known to ``recover``, and a run that one worker completed stays completed."""
+        chat = store.tape("work")
+        interrupted(chat)
+
+        def cut() -> None:
+            raise Cut
+
+        with pytest.raises(Cut), tape.record(chat, id="r", resume=True) as slow:
+            with pytest.raises(ValueError, match="no"), tape.record(chat, id="r", resume=True):
+                raise ValueError("no")
+            slow.tool(cut, name="send")()
+        assert [(state.name, state.state) for state in tape.recover(chat)] == [("send", "unknown")]
+        with pytest.raises(ValueError, match="late"), tape.record(chat, id="r", resume=True):
+            with tape.record(chat, id="r", resume=True) as quick:
+                quick.tool(cut, name="send", on_unknown="skip")()
+            raise ValueError("late")
+        assert tape.recover(chat) == []
+
+    def test_awaited_runs(self, backend: Backend) -> None:
+        """Two tasks that resume one run make each write once, and agree on what a model said."""
+        made: list[str] = []
+
+        async def main() -> list[Any]:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                chat, all_begun = store.tape("work"), asyncio.Barrier(3)
+
+                async def work(name: str) -> list[Any]:
+                    async def send(to: str) -> str:
+                        made.append(to)
+                        return f"by {name}"
+
+                    async with tape.record(chat, id="r", resume=True) as run:
+                        await all_begun.wait()
+                        said = await run.model(lambda: name, name="m")()
+                        try:
+                            return [said, await run.tool(send)(to=said)]
+                        except tape.EffectUnknown:
+                            return [said]
+
+                return await asyncio.gather(*(work(name) for name in "abc"))
+
+        answers = asyncio.run(main())
+        assert len(made) == 1
+        assert {answer[0] for answer in answers} == set(made)
+        assert len({answer[1] for answer in answers if len(answer) == 2}) == 1
+
+
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("reply", [True, False], ids=["reply lost", "request lost"])
+def test_a_lost_reply_is_no_other_worker(backend: Backend, proxy: Proxy, reply: bool) -> None:
+    """When the connection breaks while the start of a call is recorded, the worker finds its own entry and goes on."""
+    made: list[int] = []
+    with tape.open(proxy.url, **backend.options) as store, tape.record(store.tape("work"), id="r") as run:
+        tool = run.tool(lambda n: made.append(n), name="send")
+        for number in range(3):
+            proxy.lose(("COMMIT", "WITH lock AS"), reply=reply)
+            tool(number)
+            assert proxy.lost == number + 1
+        assert made == [0, 1, 2]
+        assert run.report.live == 3
+
+
+@heavy
+def test_many_processes_resume_one_run(backend: Backend, crew: Crew, tmp_path: Path) -> None:
+    """Whoever fails, hangs or is killed: each write happens once or is reported as unknown, and never twice."""
+    print("seed", SEED)
+    pick = random.Random(SEED)
+    store = backend.open(durability="normal")
+    chat, met = store.tape("work"), Counter[str]()
+    for number in range(ROUNDS):
+        id, file = f"run-{number}", tmp_path / f"effects-{number}"
+        fates = [pick.choice(FATES) if pick.random() < 0.15 else "return" for _ in range(2 * STEPS)]
+        # Each fate is met once in four rounds, before the first effect or after it.
+        fates[:2] = [FATES[number % 4], "return"] if number // 4 % 2 == 0 else ["return", FATES[number % 4]]
+        for wave in range(3):
+            given = {"id": id, "file": str(file), "fates": fates if wave < 2 else ["return"] * 2 * STEPS}
+            workers = [
+                crew.launch(backend, resuming.resume, opening={"durability": "normal"}, **given)
+                for _ in range(pick.randint(2, 5))
+            ]
+            answers, waiting = [], []
+            for worker in workers:
+                assert worker.next() == "ready"
+            for worker in workers:
+                worker.tell("go")
+            while workers:
+                # Those that hang go on when all others have ended.
+                for worker in workers:
+                    fact = worker.next()
+                    if fact == "hangs":
+                        waiting.append(worker)
+                    elif fact is not None:
+                        answers.append(fact)
+                        worker.finish()
+                    met[fact if isinstance(fact, str) else "killed" if fact is None else fact[0]] += 1
+                for worker in waiting:
+                    worker.tell("go")
+                workers, waiting = waiting, []
+            states = {state.key: state for state in tape.recover(chat, id) if state.name == "send"}
+            effects = happened(file)
+            assert set(effects.values()) <= {1}
+            assert set(effects) <= set(states)
+            assert [key for key, state in states.items() if state.state == "completed" and key not in effects] == []
+            assert {answer[1] for answer in answers if answer[0] == "unknown"} <= set(states)
+            assert len({str(answer[1]) for answer in answers if answer[0] == "done"}) <= 1
+        if (info := tape.recover(chat)) != []:
+            met["settled"] += len([state for state in info if state.state == "unknown" and state.name == "send"])
+
+            with tape.record(chat, id=id, resume=True) as run:
+                agent(run, resuming.sender(file), lambda effect, file=file: effect.key in happened(file))
+        states = {state.key: state for state in tape.recover(chat, id) if state.name == "send"}
+        assert len(states) == STEPS
+        assert {state.state for state in states.values()} <= {"completed", "failed"}
+        assert set(happened(file).values()) == {1}
+        assert [key for key, state in states.items() if state.state == "completed" and key not in happened(file)] == []
+    print("met", met)
+    assert {"done", "unknown", "hangs", "killed"} <= set(met)
+    store.close()
