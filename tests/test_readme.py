@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import subprocess
@@ -80,6 +81,18 @@ class TestPages:
         text = re.sub(r"```.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.S)
         assert len(text.split()) <= most
 
+    def test_the_page_on_security_names_tests_that_exist(self) -> None:
+        """Every row of the threat model ends with a test, by its module and its class or name."""
+        text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+        rows = [row for row in re.findall(r"^\| .+$", text, re.M) if "it cannot" not in row]
+        named = [
+            re.findall(r"`((?:integrations/\w+/)?test_\w+\.py)(?:::(\w+))?`", row.rpartition(" | ")[2]) for row in rows
+        ]
+        assert sum(not tests for tests in named) == 1  # Encrypted connections are libpq's.
+        for module, name in (test for tests in named for test in tests):
+            source = (ROOT / "tests" / module).read_text(encoding="utf-8")
+            assert re.search(rf"^\s*(class|def|async def) {name}\b", source, re.M) if name else source, (module, name)
+
     def test_a_wrong_promise_is_noticed(self, tmp_path: Path) -> None:
         """A page whose comment does not tell the output is not taken for true."""
         page = tmp_path / "wrong.md"
@@ -108,7 +121,7 @@ class TestPages:
     @names
     def test_named_errors_exist(self, page: Path) -> None:
         """Every error that a page names is in the public surface."""
-        errors = {name for name in tape.__all__ if isinstance(getattr(tape, name), type)}
+        errors = {name for name in (*tape.__all__, *dir(builtins)) if isinstance(getattr(tape, name, type), type)}
         text = page.read_text(encoding="utf-8")
         named = set(re.findall(r"`(?:tape\.)?([A-Z][a-z]+[A-Z]\w+)(?:\([\w, ]*\))?`", text))
         if page.name == INTEGRATIONS:
