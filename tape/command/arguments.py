@@ -71,7 +71,8 @@ def json_value(text: str, option: str) -> Any:
     try:
         return json_text.decode_loose(text, deepest=MAX_DEPTH)
     except json_text.NotJson as error:
-        raise Failure(f"{option}: {error}", """write it as '{"name": "value"}'""", USAGE) from None
+        problem = f"the JSON is {error}" if error.deep else f"invalid JSON: {error.__cause__}"
+        raise Failure(f"{option}: {problem}", """write it as '{"name": "value"}'""", USAGE) from None
 
 
 def json_object(text: str | None, option: str) -> dict[str, Any] | None:

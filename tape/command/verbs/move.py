@@ -21,8 +21,6 @@ from tape.command.show import json_shapes
 from tape.command.show.imports import export_as, import_many, import_one
 from tape.command.verbs.find import TapeArgument
 from tape.core.amounts import count, size
-from tape.core.transfer.export_format import SQLITE_HEADER
-from tape.db.transfer.files import is_in_use
 from tape.transcripts import EXPORT_FORMATS, FORMATS
 from tape.transcripts.detecting import NATIVE, detect
 
@@ -192,6 +190,9 @@ def _detected(path: Path) -> str | None:
 
 def _unknown_format(file: str, path: Path) -> Failure:
     """Return the error for input that is neither an export nor a transcript."""
+    from tape.core.transfer.export_format import SQLITE_HEADER
+    from tape.db.transfer.files import is_in_use
+
     shown = "stdin" if file == "-" else repr(file)
     if is_in_use(path):
         return Failure(f"{shown} is a database that is in use", _OPEN_STORE, DAMAGED)
