@@ -128,7 +128,7 @@ def _payload(message: dict[str, Any]) -> bytes:
 def _seal(
     name: str, before: bytes, salt: bytes, payload: bytes, seq: int, key: str, stamp: int, lane: int, ordinal: int
 ) -> bytes:
-    header = f'["{name}",{seq},"append","{key}",null,null,{stamp},1,0,{lane},{ordinal}]'
+    header = f'["{name}",{seq},"append","{key}",null,null,{stamp},1,null,{lane},{ordinal}]'
     commitment = blake2b(salt + len(payload).to_bytes(8, "big") + payload, digest_size=32).digest()
     return blake2b(before + commitment + header.encode(), digest_size=32).digest()
 

@@ -8,11 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from support import programs
 from support.backends import Backend
-from support.damage import Tamperer, contents
+from support.damage import contents
 from support.processes import Crew
 from support.verbs import Verb, each_keyed_verb, each_verb
 
@@ -442,23 +441,3 @@ class TestBatchKeys:
         first = chat.extend([there, SAID[1]], key="k")
         assert first[0].seq == before.seq
         assert [one.seq for one in chat.extend([there, SAID[1]], key="k")] == [one.seq for one in first]
-
-    def test_e2_batches_of_an_older_release_are_known_by_their_keys(self, backend: Backend, store: tape.Store) -> None:
-        """Entries that do not tell their place in a batch are held to belong to it, as they always were."""
-        chat = store.create("chat")
-        first = chat.extend(SAID, key="k")
-        damage = Tamperer(backend)
-        for receipt in first:
-            row = damage.entry(damage.tape_id("chat"), receipt.seq)
-            payload = msgspec.json.decode(row["payload"])
-            payload.pop("batch", None)
-            damage.update("tape_entries", {"seq": receipt.seq, "key": receipt.key}, {"payload": _json(payload)})
-        damage.close()
-        assert [one.seq for one in chat.extend(SAID, key="k")] == [one.seq for one in first]
-        for others in (SAID[:2], [*SAID, SAID[0]], [*SAID[:2], {"role": "user", "content": "other"}]):
-            with pytest.raises(tape.ProvenanceConflict):
-                chat.extend(others, key="k")
-
-
-def _json(value: Any) -> bytes:
-    return msgspec.json.encode(value)

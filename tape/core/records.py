@@ -434,7 +434,7 @@ class IndexProblem(Problem, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What ``verify`` found. ``erased`` lists entries whose payload was erased on purpose."""
+    """What ``verify`` found. ``erased`` lists entries that were erased on purpose."""
 
     problems: list[Problem] = field(default_factory=list)
     tapes: int = 0

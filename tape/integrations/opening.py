@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
@@ -123,17 +124,32 @@ def _hopping(method: Method[P, R], run: Callable[..., Coroutine[Any, Any, R]]) -
 
 
 def delete(store: tape.Store, id: str, expected_head: int | None = None) -> None:
-    """Purge a tape. One that forks still read is hidden, and purged with the last of them."""
-    ancestors = store.get(id).lineage().ancestors
-    try:
-        store.purge(id, expected_head=expected_head)
-        for ancestor in ancestors:
-            if not _is_deleted(store, ancestor.tape):
-                return
-            store.purge(ancestor.tape)
-    except tape.TapeInUse as used:
-        if used.tape == id:
+    """Purge a tape. One that forks still read is hidden, and purged with the last of them that is deleted so."""
+    ancestors: list[str] = []
+    with suppress(tape.TapeNotFound):
+        ancestors = [ancestor.tape for ancestor in store.get(id).lineage().ancestors]
+    kept = any(_is_deleted(store, ancestor) for ancestor in ancestors)
+    if not kept:
+        try:
+            store.purge(id, expected_head=expected_head)
+        except tape.TapeInUse:
+            kept = True
+    if kept:
+        with suppress(tape.TapeHidden):
             store.tape(id).hide(_DELETED, expected_head=expected_head)
+    # The highest deleted tape takes along all that descends from it. Another call may have hidden one meanwhile.
+    for top in (*reversed(ancestors), id):
+        if _is_deleted(store, top) and all(info.hidden_reason == _DELETED for info in _descendants(store, top)):
+            with suppress(tape.TapeInUse, tape.TapeNotFound):
+                store.purge(top, forks=True)
+                return
+
+
+def _descendants(store: tape.Store, id: str) -> Iterator[tape.TapeInfo]:
+    for hidden in (False, True):
+        for info in store.tapes(parent=id, hidden=hidden):
+            yield info
+            yield from _descendants(store, info.id)
 
 
 def _is_deleted(store: tape.Store, id: str) -> bool:

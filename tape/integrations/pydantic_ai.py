@@ -38,7 +38,7 @@ class TapeConversationStore(AsyncAdapter, base.ConversationStore):
 
     ``store`` is a Store, an AsyncStore or a URL. A save is written in one step, all of it or nothing, and refused with
     ``ConversationConflict`` if somebody else saved meanwhile. ``delete`` purges the conversation's tape; one that has
-    forks is hidden, and purged with the last of them.
+    forks is hidden until the last of them is deleted.
     """
 
     def __init__(self, store: StoreLike) -> None:

@@ -17,7 +17,7 @@ from support.backends import Backend
 
 import tape
 from tape import sharing
-from tape.integrations.opening import Connected, workers
+from tape.integrations.opening import Connected, delete, workers
 
 
 def note(store: tape.Store, text: str) -> str:
@@ -202,3 +202,71 @@ go.set()
         """Where it is written, not at the first turn of an agent."""
         with pytest.raises(tape.StoreFailed):
             Connected(tmp_path / "nowhere" / "agent.db")
+
+
+def ids(store: tape.Store, *, hidden: bool = False) -> list[str]:
+    return sorted(info.id for info in store.tapes(hidden=hidden))
+
+
+class TestDelete:
+    """A deleted tape is out of sight at once, and gone with the last fork that is deleted."""
+
+    @pytest.fixture
+    def family(self, store: tape.Store) -> tape.Store:
+        """A tape, its fork, and a fork of that."""
+        store.create("a", messages=[{"role": "user", "content": "one"}]).fork("b").fork("c")
+        return store
+
+    def test_a_tape_without_forks_is_purged(self, family: tape.Store) -> None:
+        """Nothing of it stays, and nothing else goes."""
+        delete(family, "c")
+        assert (ids(family), ids(family, hidden=True)) == (["a", "b"], [])
+
+    @pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
+    def test_a_family_goes_in_any_order(self, family: tape.Store, order: str) -> None:
+        """Each is invisible from its own deletion on; what forks inherit stays readable; at last nothing is left."""
+        for number, id in enumerate(order, start=1):
+            delete(family, id)
+            left = sorted(order[number:])
+            assert ids(family) == left
+            assert [family.get(other).messages()[0].text for other in left] == ["one"] * len(left)
+        assert ids(family, hidden=True) == []
+        assert family.verify().ok
+
+    @pytest.mark.parametrize("order", ["ab", "ba"])
+    def test_tapes_that_need_each_other_go_together(self, store: tape.Store, order: str) -> None:
+        """A parent that links to its fork keeps it, and the fork keeps the parent, until both are deleted."""
+        chat = store.create("a")
+        chat.merge(chat.fork("b"), strategy="link")
+        for id in order:
+            delete(store, id)
+        assert ids(store) == ids(store, hidden=True) == []
+
+    def test_a_tape_that_the_application_hid_is_deleted(self, store: tape.Store) -> None:
+        """It is purged as any other, and a hidden fork of the application's own stays."""
+        store.create("a").hide("old")
+        delete(store, "a")
+        parent = store.create("b")
+        parent.fork("c").hide("old")
+        delete(store, "b")
+        assert ids(store, hidden=True) == ["b", "c"]
+        delete(store, "c")
+        assert ids(store, hidden=True) == ["b"]
+
+    def test_an_interrupted_purge_is_finished(self, store: tape.Store, backend: Backend) -> None:
+        """The rows of a tape whose purge died are deleted by the next call."""
+        store.create("a", messages=[{"role": "user", "content": "secret"}])
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(store._services.purging, "empty", lambda row: 1 // 0)
+            delete(store, "a")
+        delete(store, "a")
+        connection = backend.raw()
+        assert connection.execute("SELECT count(*) FROM tape_entries WHERE kind = 'append'").fetchall() == [(0,)]
+        connection.close()
+
+    def test_a_condition_that_does_not_hold_deletes_nothing(self, family: tape.Store) -> None:
+        """Both where the tape would be purged and where it would be hidden."""
+        for id in ("a", "c"):
+            with pytest.raises(tape.HeadMoved):
+                delete(family, id, expected_head=99)
+        assert ids(family) == ["a", "b", "c"]

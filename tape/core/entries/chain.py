@@ -29,7 +29,9 @@ _begun = blake2b(digest_size=32).copy
 
 
 def commit(salt: bytes, payload: bytes, meta: bytes | None) -> bytes:
-    """Return the commitment to the content of an entry."""
+    """Return the commitment to the content of an entry; raises ValueError for a salt of another size."""
+    if len(salt) != SALT_SIZE:
+        raise ValueError(f"a salt has {SALT_SIZE} bytes, not {len(salt)}")
     hash = _begun()
     if meta is None:
         hash.update(b"%b%b%b" % (salt, len(payload).to_bytes(8, "big"), payload))

@@ -37,12 +37,12 @@ class Append(Payload):
     aliased: bool = False
     """The key is the caller's, so the message id has to be found some other way."""
     batch: tuple[int, int] | None = None
-    """Of a batch with a key: the index of this message in it, and how many messages it has. ``(0, 0)`` tells that the
-    key only looks like one of a batch; entries of earlier releases do not tell."""
+    """Of a batch with a key: the index of this message in it, and how many messages it has. ``(0, 0)``: the key only
+    looks like one of a batch."""
 
     def in_batch(self, index: int) -> bool:
         """Whether an entry that has the key of a batch at ``index`` is of that batch."""
-        return self.batch is None or (self.batch[0] == index and self.batch[1] > 0)
+        return self.batch is not None and self.batch[0] == index and self.batch[1] > 0
 
     def content(self) -> dict[str, Any]:
         """Return the message, with its id and its parent if those were given."""

@@ -220,5 +220,5 @@ def body_of(kind: str, version: int, raw: bytes | None, key: str, tape: str = ""
         return body
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
         if raw is None:
-            raise Corrupt(tape, seq, "the payload was erased") from None
+            raise Corrupt(tape, seq, "the entry was erased") from None
         raise Corrupt(tape, seq, f"payload of kind {kind!r} version {version} is unreadable: {error}") from error

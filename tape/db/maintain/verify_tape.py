@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ class TapeCheck:
         self._receipt = receipt
         self._view = View()
         self._cited: list[Citation] = []
-        self._erasures: set[int] | None = None
+        self._erasures: dict[int, str] | None = None
 
     def run(self, meter: Meter) -> None:
         """Check the entries and, if they are intact, all that is derived from them."""
@@ -100,12 +101,14 @@ class TapeCheck:
         self.entries += 1
         if seq != before + 1:
             self._broken(before + 1, f"entries {before + 1} to {seq - 1} are missing")
-        erased = self._erased_commitment(row) if raw is None else b""
         source: Any = None if row.source_tape is None and row.source_seq is None else (row.source_tape, row.source_seq)
         place = self._recorded_place(row)
         try:
             hash = bytes(memoryview(row.hash))
-            commitment = erased if raw is None else chain.commit(row.salt or b"", raw, row.meta)
+            if raw is None:
+                commitment = self._erased_commitment(row)
+            else:
+                commitment = chain.commit(row.salt or b"", raw, row.meta)
             expected = chain.link(
                 hash_before,
                 commitment,
@@ -154,20 +157,30 @@ class TapeCheck:
         self.intact = False
         if self._erasures is None:
             self._erasures = self._read_erasures()
-        if row.commitment is None or row.seq not in self._erasures:
+        commitment = b"" if row.commitment is None else bytes(memoryview(row.commitment))
+        if row.seq not in self._erasures:
             self._wrong(row.seq, "the payload is missing, and no erase entry accounts for it")
             return b""
-        self.erased.append(Problem(self.tape.name, row.seq, "erased"))
-        return bytes(row.commitment)
+        if commitment.hex() != self._erasures[row.seq]:
+            self._wrong(row.seq, "the commitment is not the one in the erase entry")
+        elif row.salt is not None or row.meta is not None:
+            self._wrong(row.seq, "the entry was erased, but its salt or meta is still stored")
+        else:
+            self.erased.append(Problem(self.tape.name, row.seq, "erased"))
+        return commitment
 
-    def _read_erasures(self) -> set[int]:
-        """Return the seqs of the entries that erase entries name."""
-        return {
-            row.source_seq or 0
-            for rows in self.tape.entries(self._tx)
-            for row in rows
-            if row.kind == "erase" and row.source_tape is None
-        }
+    def _read_erasures(self) -> dict[int, str]:
+        """Return the commitments in the erase entries, by the seqs of the entries that they name."""
+        erasures: dict[int, str] = {}
+        for rows in self.tape.entries(self._tx):
+            for row in rows:
+                if row.kind == "erase" and row.source_tape is None and row.payload is not None:
+                    # An erase entry that cannot be read is ignored here; the check of its hash reports it.
+                    with contextlib.suppress(Corrupt):
+                        payload = decoded(row)
+                        if isinstance(payload, payloads.Erase):
+                            erasures[row.source_seq or 0] = payload.commitment
+        return erasures
 
     # -- the view
 

@@ -83,7 +83,7 @@ def _messages(view: TapeView, tape: str, first: int, last: int) -> list[dict[str
     messages = []
     for row in view.tx.all(view.sql.entries_after, (_number(view, tape), first - 1, last, last - first + 1)):
         if row.payload is None:
-            raise Corrupt(tape, row.seq, "the payload was erased")
+            raise Corrupt(tape, row.seq, "the entry was erased")
         messages.append(payloads.body_of(row.kind, row.version, row.payload, row.key).message)
     return messages
 

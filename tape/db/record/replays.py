@@ -114,7 +114,7 @@ def recorded_before(writing: Writing, intents: Sequence[Intent], *, lost: bool) 
 def _complete(writing: Writing, intents: Sequence[Intent], replays: dict[str, Replay], batch: _Batch) -> None:
     """Add the rest of a batch that was recorded before; one of another length is a conflict."""
     view = writing.view()
-    differs = batch.other_length(view)
+    differs = batch.other_length()
     for intent in intents:
         if intent.key.value in replays or differs:
             continue
@@ -135,8 +135,8 @@ class _Batch(Struct):
     """What is on a tape of a batch with a key.
 
     The n-th message of a batch keyed ``k`` is keyed ``k#n``. A caller may have used that key for something else; then
-    the message gets a key in the store's own namespace instead. Every message tells its place in the batch, so that
-    the two are never mistaken for each other. Entries of earlier releases do not tell: their keys alone do.
+    the message gets a key in the store's own namespace instead. Every message names its place in the batch, so that
+    the two are never mistaken for each other.
     """
 
     key: str
@@ -147,12 +147,9 @@ class _Batch(Struct):
     members: dict[int, Append]
     """The messages that were recorded, by their index."""
 
-    def other_length(self, view: PlanView) -> bool:
+    def other_length(self) -> bool:
         """Whether a batch of another length was recorded under the key."""
-        for member in self.members.values():
-            if member.batch is not None:
-                return member.batch[1] != self.length
-        return bool(self.members) and _member(view, self.key, self.length) is not None
+        return any(member.batch is not None and member.batch[1] != self.length for member in self.members.values())
 
     def contents(self, view: PlanView) -> list[Any]:
         """Return what the recorded messages say, those behind the length that was given as well."""

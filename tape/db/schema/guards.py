@@ -16,10 +16,11 @@ BEGIN SELECT RAISE(ABORT, 'tape: entries are immutable'); END""",
     # The one permitted change removes the content of an entry once an erase entry names its seq.
     """CREATE TRIGGER tape_entries_no_update BEFORE UPDATE ON tape_entries
 WHEN NOT (
-  NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND NEW.commitment IS NOT NULL
+  NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL
+  AND typeof(NEW.commitment) = 'blob' AND length(NEW.commitment) = 32
   AND OLD.payload IS NOT NULL AND OLD.commitment IS NULL
   AND EXISTS (SELECT 1 FROM tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
-              AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
+              AND e.source_seq = OLD.seq AND e.source_tape IS NULL AND e.seq > OLD.seq)
   AND NEW.position IS OLD.position AND NEW.tape_id IS OLD.tape_id AND NEW.seq IS OLD.seq
   AND NEW.kind IS OLD.kind AND NEW.key IS OLD.key AND NEW.actor IS OLD.actor
   AND NEW.source_tape IS OLD.source_tape AND NEW.source_seq IS OLD.source_seq
@@ -57,10 +58,10 @@ BEGIN
       RETURN OLD;
     END IF;
   ELSIF TG_OP = 'UPDATE' THEN
-    IF NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND NEW.commitment IS NOT NULL
+    IF NEW.payload IS NULL AND NEW.meta IS NULL AND NEW.salt IS NULL AND length(NEW.commitment) = 32
        AND OLD.payload IS NOT NULL AND OLD.commitment IS NULL
        AND EXISTS (SELECT 1 FROM {at}tape_entries e WHERE e.tape_id = OLD.tape_id AND e.kind = 'erase'
-                   AND e.source_seq = OLD.seq AND e.source_tape IS NULL)
+                   AND e.source_seq = OLD.seq AND e.source_tape IS NULL AND e.seq > OLD.seq)
        AND to_jsonb(NEW) - ARRAY['payload', 'meta', 'salt', 'commitment']
            = to_jsonb(OLD) - ARRAY['payload', 'meta', 'salt', 'commitment'] THEN
       RETURN NEW;

@@ -128,7 +128,7 @@ class Exporter:
     def _entry(self, part: _Part, row: EntryRow, before: bytes) -> tuple[EntryLine, bytes]:
         """Return an entry as a line, and its hash, which is computed again."""
         if row.payload is None:
-            raise Corrupt(part.tape, row.seq, "the payload was erased, so the tape cannot be exported")
+            raise Corrupt(part.tape, row.seq, "the entry was erased, so the tape cannot be exported")
         try:
             place = place_at(row.lane, row.ordinal, row.head_tape, part.ancestry)
         except Corrupt as error:
@@ -136,9 +136,13 @@ class Exporter:
         source = None if row.source_seq is None else (row.source_tape, row.source_seq)
         raw, meta = bytes(row.payload), None if row.meta is None else bytes(row.meta)
         salt = bytes(row.salt or b"")
+        try:
+            commitment = chain.commit(salt, raw, meta)
+        except ValueError as error:
+            raise Corrupt(part.tape, row.seq, f"the hash does not match the entry: {error}") from error
         sealed = chain.link(
             before,
-            chain.commit(salt, raw, meta),
+            commitment,
             part.tape,
             row.seq,
             row.kind,
