@@ -338,7 +338,10 @@ class TestSameAsWhole:
         def shaped(items: list[Item], gap: int | None, one_turn: bool = False) -> Any:
             given = [Item(item.message, 0) for item in items]
             context = build(
-                ContextInputs(given, None, [], [], None, False, 0, "t", gap, one_turn, scale), budget, policy, None
+                ContextInputs(given, None, [], [], None, False, 0, "t", gap, one_turn=one_turn, scale=scale),
+                budget,
+                policy,
+                None,
             )
             return context.messages, context.tokens
 

@@ -94,7 +94,7 @@ class TestLettingIn:
         for site in ("cross-site", "same-site"):
             for path in ("/t/trip", "/health/live", "/static/app.js"):
                 assert reading.ask(path, sec_fetch_site=site, sec_fetch_mode="no-cors").status == 403
-            headers = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
+            headers: dict[str, Any] = {"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
             assert reading.ask("/t/trip", accept="text/html", **headers).status == 200
             assert reading.ask("/e/trip/2/raw", **headers).status == 403
         assert reading.ask("/t/trip", sec_fetch_site="same-origin", sec_fetch_mode="cors").status == 200

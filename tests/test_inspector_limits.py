@@ -311,7 +311,7 @@ class TestLongTapes:
     ) -> None:
         """The page of a long tape has the end of the context and says so, for three times the rows of a short one."""
         page = {name: context.context(PageRequest(store, id=name)) for name in tapes}
-        rows = {name: rows_of(lambda name=name: context.context(PageRequest(store, id=name))) for name in tapes}  # type: ignore[misc]
+        rows = {name: rows_of(lambda name=name: context.context(PageRequest(store, id=name))) for name in tapes}
         print("rows read:", rows)
         assert rows["long"] <= 3 * rows["short"]
         assert (page["short"]["partial"], len(page["short"]["regions"])) == (False, 200)

@@ -209,4 +209,5 @@ class TestOtherUsers:
         finally:
             serving.kill()
             serving.wait()
+            assert serving.stderr is not None
             serving.stderr.close()

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 
 import tape
 from tape.db.schema.migrate import schema_version, scripts, upgrade
-from tape.db.schema.tables import REVISION
+from tape.db.schema.tables import KNOWN, REVISION
 
 package = Path(tape.__file__).parent
 assert package.is_relative_to(sys.prefix), package

@@ -248,7 +248,7 @@ class TestTexts:
         """A single text in place of a list, something that is no text, and a pattern that is none."""
         for wrong in ({"fields": "password"}, {"fields": [1]}, {"patterns": "x"}, {"patterns": ["("]}):
             with pytest.raises(tape.InvalidEntry):
-                tape.Redact(**wrong)  # type: ignore[arg-type]
+                tape.Redact(**wrong)
 
 
 def _document(made: random.Random, depth: int, secret: str) -> Any:
@@ -339,7 +339,7 @@ class TestStreams:
     def test_records_in_lines_have_nothing_to_do_with_each_other(self) -> None:
         """Only events of a stream are read together: in other lines of JSON each is a whole."""
         clean = tape.Redact(patterns=[r"\w+@\w+\.org"])
-        lines = [{"user": "ann"}, {"user": "bob@x.org"}]
+        lines: list[dict[str, Any]] = [{"user": "ann"}, {"user": "bob@x.org"}]
         assert clean.text("\n".join(map(json.dumps, lines))) == '{"user": "ann"}\n{"user": "[redacted]"}'
         lines = [{"done": False, "text": "ann"}, {"done": True, "text": "bob@x.org"}]
         assert "ann" not in clean.text("\n".join(map(json.dumps, lines)))
@@ -403,9 +403,9 @@ class Planting:
             list(run.tool(lambda name, cuts=cuts: stream([{"delta": {"t": c}} for c in cuts]), name="look")(name))
         for shape in SHAPES.values():
             # The text of an error with several arguments writes them as Python does.
-            arguments = [shape(self._of())] if shape is events else [shape(self._of()), self.field()]
+            failed: list[Any] = [shape(self._of())] if shape is events else [shape(self._of()), self.field()]
 
-            def failing(arguments: list[Any] = arguments) -> None:
+            def failing(arguments: list[Any] = failed) -> None:
                 raise LookupError(*arguments)
 
             with pytest.raises(LookupError):

@@ -40,7 +40,12 @@ class TestTwoWorkers:
         interrupted(chat)
         with tape.record(chat, id="r", resume=True) as one, tape.record(chat, id="r", resume=True) as two:
             for run, name in ((one, "one"), (two, "two")):
-                sent = run.tool(lambda to, name=name: made.append(name) or f"by {name}", name="send")(to="ann")
+
+                def send(to: str, name: str = name) -> str:
+                    made.append(name)
+                    return f"by {name}"
+
+                sent = run.tool(send, name="send")(to="ann")
                 assert sent == "by one"
         assert made == ["one"]
         assert (two.report.matched, two.report.live) == (1, 0)
@@ -212,7 +217,7 @@ class TestTwoWorkers:
                         except tape.EffectUnknown:
                             return [said]
 
-                return await asyncio.gather(*(work(name) for name in "abc"))
+                return list(await asyncio.gather(*(work(name) for name in "abc")))
 
         answers = asyncio.run(main())
         assert len(made) == 1
@@ -248,7 +253,11 @@ def test_many_processes_resume_one_run(backend: Backend, crew: Crew, tmp_path: P
         # Each fate is met once in four rounds, before the first effect or after it.
         fates[:2] = [FATES[number % 4], "return"] if number // 4 % 2 == 0 else ["return", FATES[number % 4]]
         for wave in range(3):
-            given = {"id": id, "file": str(file), "fates": fates if wave < 2 else ["return"] * 2 * STEPS}
+            given: dict[str, Any] = {
+                "id": id,
+                "file": str(file),
+                "fates": fates if wave < 2 else ["return"] * 2 * STEPS,
+            }
             workers = [
                 crew.launch(backend, resuming.resume, opening={"durability": "normal"}, **given)
                 for _ in range(pick.randint(2, 5))

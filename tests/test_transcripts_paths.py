@@ -230,11 +230,16 @@ class TestSubagents:
                 lines.append({"type": "assistant", **above, "message": body})
             (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
             for number in range(agents):
-                line = {"type": "user", "uuid": f"{name}-a{number}", "sessionId": name, "agentId": f"a{number}"}
+                line: dict[str, Any] = {
+                    "type": "user",
+                    "uuid": f"{name}-a{number}",
+                    "sessionId": name,
+                    "agentId": f"a{number}",
+                }
                 line |= {"isSidechain": True, "message": {"role": "user", "content": f"Look {number}"}}
                 (folder / f"agent-a{number}.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
             with pytest.MonkeyPatch.context() as patch:
-                read, seen = Agents.read, []
+                read, seen = Agents.read, list[int]()
                 patch.setattr(
                     Agents, "read", lambda self, entry, read=read, seen=seen: (seen.append(1), read(self, entry))
                 )

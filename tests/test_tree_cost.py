@@ -145,7 +145,7 @@ class TestCost:
                             place=Place(lane, depth),
                             placed=receipt.seq,
                             supersedes=before,
-                            whole=False,
+                            fields=["content"],
                         ),
                     )
 
@@ -221,7 +221,12 @@ class TestCost:
         """The long tapes above have a chain and a view that ``verify`` accepts, shown on shorter ones."""
         first, second, third = chat.extend(say("a", "b", "c"))
         revised = payloads.Revise(
-            id="b", message={"content": 1}, place=Place(2, 2), placed=second.seq, supersedes=second.seq, whole=False
+            id="b",
+            message={"content": 1},
+            place=Place(2, 2),
+            placed=second.seq,
+            supersedes=second.seq,
+            fields=["content"],
         )
         retracted = payloads.Retract(ids=["a"], places=[Place(2, 1)])
         ticks = [(new_ids.new_id(), payloads.Event(name="tick", data=n)) for n in range(1_000)]

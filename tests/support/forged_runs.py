@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -95,7 +96,7 @@ def agent(run: Any) -> None:
     messages = [{"role": "user", "content": "x" * 300}]
     for step in range(3):
         prompt = "p" * (300 + step)
-        _called(lambda prompt=prompt: ask(messages=messages, model="m", prompt=prompt))
+        _called(partial(ask, messages=messages, model="m", prompt=prompt))
         messages.append({"role": "assistant", "content": "y" * 300})
     messages.insert(0, messages.pop())
     _called(lambda: ask(messages=[*messages, {"role": "user"}], model="m"))
@@ -168,7 +169,7 @@ def forge(chat: tape.Tape, entries: list[Entry], pick: random.Random) -> None:
                 name = pick.choice(("run.started", "run.call", "run.result", "run.ended"))
             elif how < 0.7:
                 others = [other.payload for other in entries if getattr(other.payload, "name", None) == name]
-                data = _crossed(data, pick.choice(others).data, pick)
+                data = _crossed(data, pick.choice(others).data, pick)  # type: ignore[union-attr]
             else:
                 data = _changed(data, pick)
         try:

@@ -331,7 +331,7 @@ class SqliteDatabase(Database):
             check_replaceable(path)
         except (TypeError, ValueError) as error:
             raise InvalidEntry("file", f"must be the path of a file to write: {error}") from error
-        if path.is_dir():
+        if os.path.isdir(path):
             raise Unwritable(file, "it is a folder; name a file in it")
         try:
             # Made before SQLite opens it, which would not say why it cannot.

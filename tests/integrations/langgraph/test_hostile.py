@@ -241,9 +241,9 @@ class TestCheckpoints:
             for number in range(count):
                 config: Any = {"configurable": {**THREAD["configurable"], "checkpoint_id": f"{number:05}"}}
                 try:
-                    held = saver.get_tuple(config)
-                    assert held is not None
-                    assert "called" not in repr(held.checkpoint["channel_values"])
+                    found = saver.get_tuple(config)
+                    assert found is not None
+                    assert "called" not in repr(found.checkpoint["channel_values"])
                 except tape.Corrupt:
                     refused += 1
         assert 0 < refused < count
