@@ -104,7 +104,7 @@ def test_a_fork_holds_no_lock_that_a_read_needs(backend: Backend) -> None:
         def work(tx: Transaction) -> None:
             inside.set()
             until(lambda: process_fork._forking, "the process forks")
-            assert Tables("sqlite", None, "new_").entries.name == "new_entries"
+            assert Tables("sqlite").entries.name == "tape_entries"
             assert typed.decode("[]", list[TapeInfo]) == []
 
         store._db.read(work)

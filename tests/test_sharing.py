@@ -63,7 +63,7 @@ class TestSharing:
 
     def test_other_options_have_other_connections(self, backend: Backend) -> None:
         """What decides how a connection works has to be equal; a store that was not to be shared shares with none."""
-        others: list[dict[str, Any]] = [{"durability": "normal"}, {"timeout": 7}, {"prefix": "other_"}]
+        others: list[dict[str, Any]] = [{"durability": "normal"}, {"timeout": 7}]
         with opened(backend) as a:
             for options in (*others, {"read_only": True}, {"shared": False}):
                 with opened(backend, **options) as b:
@@ -111,7 +111,7 @@ class TestSharing:
     def test_wrong_arguments_are_refused_as_ever(self, backend: Backend, tmp_path: Path) -> None:
         """Nothing is left of a database that could not be opened."""
         wrong: Any
-        for wrong in ({"shared": 1}, {"durability": []}, {"durability": "none"}, {"schema": ["x"]}, {"prefix": {}}):
+        for wrong in ({"shared": 1}, {"durability": []}, {"durability": "none"}, {"schema": ["x"]}):
             with pytest.raises(tape.InvalidEntry):
                 opened(backend, **wrong)
         for _ in range(2):

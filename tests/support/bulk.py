@@ -24,6 +24,7 @@ COLUMNS = (
     "kind",
     "key",
     "payload",
+    "salt",
     "stamp",
     "version",
     "hash",

@@ -28,7 +28,6 @@ import msgspec
 from msgspec import Raw
 
 import tape
-from support.forging import SALT
 from tape.core.entries import chain
 from tape.core.entries.payloads import KINDS, Place
 from tape.core.transfer import export_format
@@ -44,6 +43,7 @@ TOGETHER = 60
 JUNK: list[Any] = [None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, 2**70, 1.5, "", "x", "~", "\0", "~m:a", [], {}, [[1]]]
 JUNK += [[0, 0], [2, 1], [2, 1, "fuzz-0"], "fuzz-0", "fuzz-1", "0" * 64, {"a": 1}, "a" * 300]
 PREFIX = b"fuzz-"
+SALT = bytes(chain.SALT_SIZE)
 
 
 # -- what there is to forge
