@@ -83,7 +83,8 @@ class TapeStorage(Histories, Storage):
     def _event(self, data: Data) -> BaseEvent:
         checked = self._checked(data)
         try:
-            event = _Kept.from_dict({"event": checked}).event
+            kept: Any = _Kept.from_dict({"event": checked})
+            event = kept.event
         except Exception:
             # The class does not take these fields.
             event = None

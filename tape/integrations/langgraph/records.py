@@ -61,6 +61,10 @@ class _Hidden(Struct):
     ids: list[str]
 
 
+class _ThreadId(Struct):
+    thread: str
+
+
 class _Writes(Struct):
     task: str
     path: str
@@ -83,15 +87,17 @@ class _Checkpoint(Struct):
     head: str | None = None
 
 
-for _kind in (_Namespace, _Hidden, _Writes, _Top, _Checkpoint):
+_SHAPES: dict[str, type[Struct]] = {_NAMESPACE: _Namespace, _HIDDEN: _Hidden, _THREAD: _ThreadId}
+"""The shapes of events that have one name."""
+for _kind in (_Namespace, _Hidden, _ThreadId, _Writes, _Top, _Checkpoint):
     # Two threads that convert to a new class at once crash msgspec, so it looks at these now.
     msgspec.json.Decoder(_kind)
 
 
 def _shape_of(name: str, data: dict[str, Any]) -> type[Struct]:
     """Return what the data of an event must be like."""
-    if name in (_NAMESPACE, _HIDDEN):
-        return _Namespace if name == _NAMESPACE else _Hidden
+    if name in _SHAPES:
+        return _SHAPES[name]
     return _Writes if "writes" in data else _Checkpoint if "id" in data else _Top
 
 
