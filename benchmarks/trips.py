@@ -236,7 +236,7 @@ def count(proxy: CountingProxy, name: str, call: Call) -> tuple[int, int]:
 
 
 def table(proxy: CountingProxy, name: str) -> None:
-    """Print the trips of each call beside the most that it may take."""
+    """Print the round trips of each call and its limit."""
     print(f"{'call':<32}{'most':>6}{'kept head':>12}{'cold':>7}")
     totals = [0, 0, 0]
     for call in CALLS:

@@ -127,7 +127,7 @@ class TestFields:
         assert chat.verify().ok
 
     def test_a_squash_takes_keywords_or_a_message(self, chat: tape.Tape) -> None:
-        """Keywords and a dict write the same message; a field of its own kind goes into the dict."""
+        """The message is passed as keywords or as a dict; only a dict takes other fields."""
         ways = {"role": "tool", "tool_call_id": "c1"}, {"message": {"role": "tool", "x": 1}}
         for number, fields in enumerate(ways):
             child = chat.fork(f"child-{number}")
@@ -168,7 +168,7 @@ class TestFields:
 
     @pytest.mark.parametrize("call", BOTH)
     def test_a_message_is_passed_in_one_way(self, chat: tape.Tape, call: str) -> None:
-        """A message and keywords beside it, or neither, are refused, and nothing is written."""
+        """A call with both a message and keywords, or with neither, is InvalidEntry and writes nothing."""
         with pytest.raises(tape.InvalidEntry):
             self.BOTH[call](chat)
         assert chat.info().head == 0

@@ -1,4 +1,4 @@
-"""Clocks that are wrong: what is written is always readable, and a write by a clock out of range is refused."""
+"""Wrong clocks: every entry stays readable, and a write is refused if the clock is out of range."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TestBeyond:
     def test_a_clock_beyond_the_year_9999_writes_nothing(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch, clock: str
     ) -> None:
-        """Each write is InvalidEntry and names the clock; what is there is read, and later writes go on."""
+        """Each write is an InvalidEntry that names the clock. Reads and later writes still work."""
         with backend.open() as store:
             chat = store.create("chat")
             chat.append(role="user", content="before")
@@ -52,7 +52,7 @@ class TestBeyond:
     def test_a_clock_at_the_end_of_the_calendar_is_read_back(
         self, store: tape.Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The last moment of the year 9999 is one; when the clock is set right, the raw time is beside the entry."""
+        """The last moment of the year 9999 is valid. Later entries keep this time, with the raw time in their meta."""
         chat = store.create("chat")
         with monkeypatch.context() as patched:
             patched.setattr(time, "time_ns", lambda: LAST_STAMP * 1_000)
@@ -66,7 +66,7 @@ class TestBeyond:
         assert store.verify().ok
 
     def test_a_clock_before_1970_is_read_back(self, store: tape.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The entry has the earliest time that there is, and the raw time beside it."""
+        """The entry has the earliest valid time, and its meta the raw time."""
         monkeypatch.setattr(time, "time_ns", lambda: -(2**62))
         chat = store.create("chat")
         chat.append(role="user", content="x")

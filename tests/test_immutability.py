@@ -134,7 +134,7 @@ ERASE = "UPDATE tape_entries SET payload = NULL, meta = NULL, salt = NULL, commi
 
 
 class TestErasure:
-    """The one change that is permitted: the content of an entry is removed once an erase entry names it."""
+    """The only permitted update: the content of an entry is removed once an erase entry names it."""
 
     @pytest.fixture
     def erasing(self, standing: Backend, chat: tape.Tape) -> Iterator[Intruder]:
@@ -177,14 +177,14 @@ class TestErasure:
         assert erasing.entry(erasing.number, 2) == erasing.row
 
     def test_e6_other_entries_stay(self, erasing: Intruder) -> None:
-        """The content of an entry that no erase entry of its own tape names cannot be removed."""
+        """An entry's content cannot be removed unless an erase entry of the same tape names the entry."""
         for where in (f"tape_id = {erasing.number} AND seq = 3", f"tape_id <> {erasing.number} AND seq = 2"):
             with pytest.raises(REFUSED):
                 erasing.run(f"{ERASE} WHERE {where}", b"c" * 32)
 
 
 class TestPurge:
-    """The other one: the rows of a tape that was purged."""
+    """The only permitted deletion: the rows of a purged tape."""
 
     def test_e6_rows_of_a_purged_tape_may_go(self, standing: Backend, chat: tape.Tape) -> None:
         """Entries can be deleted once their tape is marked as purged, and those of no other tape with them."""

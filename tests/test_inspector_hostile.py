@@ -148,7 +148,7 @@ ISOLATED = """() => [...document.querySelectorAll('body *')].filter((each) => {
     const bidi = getComputedStyle(each).unicodeBidi;
     return each.offsetParent && !['isolate', 'isolate-override', 'plaintext'].includes(bidi);
 }).map((each) => each.outerHTML.slice(0, 80))"""
-"""The elements whose text may turn the direction of the text beside them."""
+"""The visible elements that are not isolated, so that their marks affect the surrounding text."""
 MARKED = """(contents) => {
     const marks = /[\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]/;
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -229,7 +229,7 @@ class TestDirection:
             assert page.evaluate("async (text) => (await import('/static/dom.js')).clean(text)", text) == clean(text)
 
     def test_a_tools_name_does_not_turn_its_arguments(self, browser: Any, turned: Site) -> None:
-        """What stands behind a name is drawn to its right, in its order."""
+        """Text after a name is drawn to its right, in the original order."""
         with Visit(browser, turned) as visit:
             for name in (MARK, HEBREW):
                 visit.go(f"/t/{encode(f'id {name}')}")

@@ -53,7 +53,7 @@ async def main():
 asyncio.run(main())
 print(listened)
 """
-"""Clients in a process of their own, each of which listens to the examination and leaves without a word."""
+"""Clients in a separate process. Each one listens to the examination, then aborts its connection."""
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ class TestExaminations:
     def test_it_ends_when_nobody_listens_and_the_next_one_begins_anew(
         self, shared: Site, examinations: Examinations
     ) -> None:
-        """The last listener's leaving ends the work; whoever comes then gets an examination of now."""
+        """The examination ends when the last listener leaves. The next listener starts a new one."""
         with listening(shared, "/health/live", "her") as stream:
             assert stream.readline() == b"event: progress\n"
             assert examinations.running == 1

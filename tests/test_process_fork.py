@@ -162,7 +162,7 @@ class TestRefused:
         assert store.verify().ok
 
     def test_a_transaction_of_another_thread(self, backend: Backend) -> None:
-        """The fork does not wait for it. On SQLite the child refuses at once, also with a store of its own."""
+        """The fork does not wait for it. On SQLite the child refuses at once, even when it opens the store again."""
         store = backend.open(timeout=30.0)
         say(store, "before")
 
@@ -334,7 +334,7 @@ class TestChildren:
                     acknowledged.append(str(number))
                 refused += status == 503
                 if number % 10 == 4:
-                    # Another process is the last to close the file, and the master forks anew beside its follower.
+                    # Another process closes the file last, and the master forks again while its follower runs.
                     with backend.open() as other:
                         contents(other)
                     os.kill(worker, signal.SIGKILL)
@@ -350,7 +350,7 @@ class TestChildren:
 
 
 def run(program: str, backend: Backend, folder: Path, *arguments: str) -> str:
-    """Run a program on a store in a process of its own, and return what it prints."""
+    """Run a program on a store in a subprocess, and return its output."""
     script = folder / "program.py"
     script.write_text(program)
     command = [sys.executable, str(script), backend.address, repr(backend.options), *arguments]

@@ -397,7 +397,7 @@ with tape.open(sys.argv[1], read_only=True) as store:
 
 
 def can_be_another() -> bool:
-    """Whether this process may run others as somebody whom the bits of files bind."""
+    """Whether this process may run others as a user to whom file permissions apply."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return False
     probe = [*AS_NOBODY, sys.executable, "-c", "import tape, sqlalchemy"]
@@ -405,7 +405,7 @@ def can_be_another() -> bool:
 
 
 def as_another(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python as somebody whom the bits of files bind."""
+    """Run Python as a user to whom file permissions apply."""
     whose = AS_NOBODY if os.geteuid() == 0 else []
     command = [*whose, sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -413,7 +413,7 @@ def as_another(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def locked() -> Iterator[Path]:
-    """A folder that everybody may enter, for a store that only its owner may write."""
+    """A folder that every user may enter, for a store that only its owner may write."""
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix="tape-ro-"))

@@ -86,7 +86,7 @@ def secrets(seed: int = 0) -> Iterator[str]:
 
 
 def planter() -> tuple[Callable[[], str], list[str]]:
-    """Return what makes secrets, and the list of all that it made."""
+    """Return a function that makes secrets, and the list of those that it made."""
     names, planted = secrets(), list[str]()
 
     def plant() -> str:
@@ -245,7 +245,7 @@ class TestTexts:
         assert "kept" not in json.dumps(clean(deep))
 
     def test_wrong_arguments_are_refused(self) -> None:
-        """A single text in place of a list, something that is no text, and a pattern that is none."""
+        """A text instead of a list, a field that is not a text, and an invalid pattern."""
         for wrong in ({"fields": "password"}, {"fields": [1]}, {"patterns": "x"}, {"patterns": ["("]}):
             with pytest.raises(tape.InvalidEntry):
                 tape.Redact(**wrong)
@@ -345,7 +345,7 @@ class TestStreams:
         assert "ann" not in clean.text("\n".join(map(json.dumps, lines)))
 
     def test_parallel_parts_are_told_apart(self) -> None:
-        """Parts with an index of their own are joined each for itself, also when they come in turns."""
+        """Parts with different indexes are joined separately, even when they alternate."""
         clean, texts = tape.Redact(["password"]), ('{"password": "Zq1"}', '{"kept": "Zq2"}')
         chunks = [
             {"index": index, "delta": text[at : at + 3]}
@@ -383,7 +383,7 @@ class Planting:
             ask(list(messages), system=prompt, password=self._of(), extra=self.field())
             arguments = whole(self._of())
             messages.append({"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]})
-            # The secret begins in what is kept of the request before, and ends in what is added to it.
+            # The secret starts in the part shared with the previous request and ends in the part added to it.
             prompt += '{"password": "' + self._of()
         read = run.tool(lambda text, raw: raw, name="read", effect="read")
         for shape in SHAPES.values():

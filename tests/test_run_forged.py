@@ -1,4 +1,4 @@
-"""Forged and damaged runs: whoever reads one gets TapeErrors, and no recording decides what a program does."""
+"""Forged and damaged runs: reading one raises only TapeErrors, and no recording decides what a program does."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestDamagedEvents:
         assert [call.name for call in read_recording(chat, "r").calls] == ["t"]
 
     def test_a_run_that_cannot_be_read_is_listed(self, chat: tape.Tape) -> None:
-        """The runs beside it are there, and it has its id and the error."""
+        """The list has the other runs, and the unreadable one with its id and the error."""
         for id in ("a", "b"):
             with tape.record(chat, id=id):
                 pass

@@ -54,7 +54,7 @@ class TestTwoWorkers:
             tape.record(chat, id="r", resume=True).__enter__()
 
     def test_a_write_without_an_outcome_is_unknown(self, store: tape.Store) -> None:
-        """While one worker is inside a write, the other one is told that it may have run; its effect happens once."""
+        """While one worker is inside a write, the other one gets EffectUnknown. The effect happens once."""
         chat, made = store.tape("work"), list[str]()
         interrupted(chat)
 
@@ -71,7 +71,7 @@ class TestTwoWorkers:
         assert [(state.state, state.key) for state in tape.recover(chat, "r")] == [("completed", made[0])]
 
     def test_a_run_that_two_start_at_once(self, store: tape.Store) -> None:
-        """The one that comes second resumes it, or is refused without ``resume``."""
+        """The second worker resumes the run; without ``resume`` it is refused."""
         chat, made = store.tape("work"), list[str]()
         first = tape.record(chat, id="r", input=1)
         second, refused = tape.record(chat, id="r", input=1, resume=True), tape.record(chat, id="r", input=1)
@@ -135,7 +135,7 @@ class TestTwoWorkers:
             assert asyncio.run(run.model(lambda q: awaited(q), name="m")(2)) == "inner"
 
     def test_retry_skip_and_a_probe_decide_for_each_worker(self, store: tape.Store) -> None:
-        """Each new attempt has an entry of its own, also where two workers begin the same one."""
+        """Each attempt has a separate entry, even when two workers would begin the same one."""
         chat, made = store.tape("work"), list[int]()
 
         def send(effect: tape.Effect) -> str:
@@ -162,7 +162,7 @@ class TestTwoWorkers:
             assert made == ([2, 3] if answer == "attempt 3" else [2])
 
     def test_workers_that_part(self, store: tape.Store) -> None:
-        """A worker that asks something else in the place of a recorded call stops, and calls nothing."""
+        """A worker that makes a different call instead of a recorded one stops, and calls nothing."""
         chat, made = store.tape("work"), list[str]()
         interrupted(chat)
         with pytest.raises(tape.Diverged), tape.record(chat, id="r", resume=True) as late:
@@ -242,7 +242,7 @@ def test_a_lost_reply_is_no_other_worker(backend: Backend, proxy: Proxy, reply: 
 
 @heavy
 def test_many_processes_resume_one_run(backend: Backend, crew: Crew, tmp_path: Path) -> None:
-    """Whoever fails, hangs or is killed: each write happens once or is reported as unknown, and never twice."""
+    """Workers fail, hang and are killed: each write happens once or is reported as unknown, and never twice."""
     print("seed", SEED)
     pick = random.Random(SEED)
     store = backend.open(durability="normal")

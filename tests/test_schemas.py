@@ -126,7 +126,7 @@ class TestForeignTables:
             for statement in FOREIGN[what].split(";"):
                 connection.execute(statement)
         if "a key's name" in what and not backend.postgres:
-            # SQLite gives the index of a key a name of its own.
+            # SQLite generates the name of a key's index.
             backend.open().close()
             return
         before = names(backend), contents(backend)

@@ -73,7 +73,7 @@ SAMPLES = [
 
 
 def nodes(value: Any) -> list[tuple[Any, Any]]:
-    """Return each place of a value: what holds it, and its name or index there."""
+    """Return every place in a value: its container, and its name or index there."""
     found: list[tuple[Any, Any]] = []
     for name, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         found += [(value, name), *nodes(item)]
@@ -119,7 +119,7 @@ def samples(folder: Path) -> list[list[Any]]:
 class TestDetecting:
     @pytest.mark.parametrize("value", [*ODD, [{"type": ["x"]}]], ids=lambda value: repr(value)[:30])
     def test_any_value_has_a_format_or_none(self, tmp_path: Path, value: Any) -> None:
-        """By itself, in a list, and in each field that tells formats apart."""
+        """The value alone, in a list, and in each field that identifies a format."""
         fields = [
             "type",
             "role",

@@ -102,7 +102,7 @@ class Threads(Workers):
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Begin without writes that are under way; in a forked child, those of the parent are none of its own."""
+        """Start without pending writes. A forked child must not run those of its parent."""
         self._change = threading.Lock()
         self._coming: dict[tuple[Any, asyncio.AbstractEventLoop], list[_Write]] = {}
         """The writes of each event loop that it has not yet handed to a thread."""

@@ -27,7 +27,7 @@ def _revive(cls: type[TapeError], message: str, facts: dict[str, Any]) -> TapeEr
 class TapeError(Exception):
     """Any error of this library. Nothing was written unless the class says otherwise."""
 
-    # What a caller of the library can do. It ends the message; the command puts the name of its own option there.
+    # Advice to the caller, at the end of the message. The command line replaces it with its matching option.
     _advice = ""
 
     def __reduce__(self) -> tuple[Any, ...]:

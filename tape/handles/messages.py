@@ -57,8 +57,8 @@ class MessageWriter(Snapshot):
         """Append a message behind the head, behind ``parent``, or (``parent=None``) as a new root.
 
         Pass a dict, an object with ``to_dict()`` or ``model_dump()``, or the usual fields as keywords. Other fields
-        need a dict. The dict's ``id`` is the message's id, unless an ``id`` is given beside it: then its own stays
-        data. The same key (or, without one, the same message id) with the
+        need a dict. ``id`` sets the message's id, and the dict's own ``id`` then stays in the data; without it the
+        dict's ``id`` is used. The same key (or, without one, the same message id) with the
         same content writes nothing and returns the first receipt; with other content it is a ProvenanceConflict.
         """
         call = call_of(self._id, **options) if options else Call(self._id)

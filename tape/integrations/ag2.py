@@ -40,12 +40,12 @@ class TapeStorage(Histories, Storage):
     """Histories of streams, each on a tape: ``MemoryStream(TapeStorage("agent.db"), id=…)``.
 
     ``store`` is a Store, an AsyncStore or a URL. What the user, the model and its tools say are messages; every other
-    event is one of the tape's. ``set_history`` behind what is there only appends; otherwise, as with ``drop_history``,
-    the old events leave the history and stay on the tape.
+    event is one of the tape's. If ``set_history`` extends the history, it only appends; otherwise, as with
+    ``drop_history``, the old events leave the history and stay on the tape.
 
-    A tape may come from a file that somebody else wrote, and AG2 imports and calls whatever class an event names. So
-    events are made of AG2's own classes and of the ``classes`` that the program names. An event of another class is
-    an ``UnknownEvent``; another value in an event is plain data.
+    A tape may come from an untrusted file, and AG2 imports and calls any class that an event names. So only AG2's
+    own classes and the ``classes`` that the program names are instantiated. An event of another class is an
+    ``UnknownEvent``; another value in an event is plain data.
     """
 
     _framework = _NAME

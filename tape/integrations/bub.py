@@ -57,7 +57,7 @@ class TapeStore(Histories, FileTapeStore):
         with readable(chat.id, 0):
             for kept, message in recorded(_NAME, chat):
                 if kept is None and message is not None:
-                    # Written by somebody else.
+                    # A message that Bub did not write.
                     date = message.recorded_at.isoformat()
                     kept = {"kind": "message", "payload": TapeEntry.message(message.to_dict()).payload, "date": date}
                 payload = message.to_dict() if message is not None and "payload" not in kept else kept["payload"]

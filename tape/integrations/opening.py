@@ -124,7 +124,7 @@ def _hopping(method: Method[P, R], run: Callable[..., Coroutine[Any, Any, R]]) -
 
 
 def delete(store: tape.Store, id: str, expected_head: int | None = None) -> None:
-    """Purge a tape. One that forks still read is hidden, and purged with the last of them that is deleted so."""
+    """Purge a tape. A tape that forks still read is hidden; deleting the last of them here purges it, too."""
     ancestors: list[str] = []
     with suppress(tape.TapeNotFound):
         ancestors = [ancestor.tape for ancestor in store.get(id).lineage().ancestors]

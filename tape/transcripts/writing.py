@@ -99,7 +99,7 @@ class _Lane(Struct):
 
 
 def _request(lane: _Lane, composed: Composed) -> Request:
-    """Return what is to be recorded on a tape, behind the message that the tape knows as the parent."""
+    """Return the request that records a step on a tape, after the tape's message for its parent."""
     from tape.db.record.writing import Call
     from tape.handles.recorded import Request
 
@@ -111,14 +111,14 @@ def _request(lane: _Lane, composed: Composed) -> Request:
 
 
 class Sessions:
-    """What was read of the tapes of sessions, so that each is read once for all of its subagents."""
+    """The agents of each session, so that a session's tape is read once for all of its subagents."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[int, str, Agents]] = {}
-        """The last entry that was read of each tape, its hash, and the agents that are known by then."""
+        """For each tape: the seq and hash of the last entry read, and the agents up to it."""
 
     def agents(self, session: Tape) -> Agents:
-        """Return the agents of a session, with what was written to its tape since the last call."""
+        """Return the agents of a session. Reads only the entries since the last call."""
         seq, hash, agents = self._read.get(session.id, (0, "", Agents()))
         entries = iter(session.entries(after=max(0, seq - 1)))
         if seq and ((last := next(entries, None)) is None or last.hash != hash):

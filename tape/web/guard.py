@@ -24,7 +24,7 @@ __all__ = ["ENTER", "HEADERS", "TOKEN", "Access", "Guard"]
 TOKEN = "x-tape-token"
 """The header in which a page sends the secret, or first the token of the link."""
 ENTER = "/enter"
-"""The address that gives the secret to whoever posts the token of the link."""
+"""The address that exchanges the token of the link for the secret."""
 
 HEADERS = {
     "content-security-policy": (
@@ -107,13 +107,13 @@ class Guard:
         await (response or self._data)(scope, receive, send_with_headers)
 
     def _host(self, headers: Headers) -> Response | None:
-        """Refuse a name that was made to lead here, as by DNS rebinding."""
+        """Refuse unknown host names, as a defence against DNS rebinding."""
         if [host.lower() for host in headers.getlist("host")] not in [[host] for host in self._access.hosts]:
             return PlainTextResponse("the inspector does not answer to this host name; use the printed link", 421)
         return None
 
     def _origin(self, scope: Any, headers: Headers) -> Response | None:
-        """Refuse what another page, also one from another port of this machine, makes the browser load or send."""
+        """Refuse what pages of other origins load or send, also those on other ports of this machine."""
         site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode")
         reading = scope["method"] in ("GET", "HEAD")
         if site not in ("none", "same-origin") and not (reading and mode == "navigate" and _is_page(scope, headers)):
@@ -124,7 +124,7 @@ class Guard:
         return None
 
     def _proxy(self, scope: Any, headers: Headers) -> Response | None:
-        """Refuse what does not come through the proxy, if there is one; note the owner that it names."""
+        """Note the owner that the proxy names. If there is a proxy, refuse requests that bypass it."""
         access, state = self._access, scope.setdefault("state", {})
         state["owner"] = None
         if access.proxy is None or access.owner_header is None:
@@ -136,7 +136,7 @@ class Guard:
         return None
 
     def _person(self, scope: Any, headers: Headers) -> Response | None:
-        """Give the secret to whoever has the token; refuse who has neither and does not come through the proxy."""
+        """Exchange the token for the secret. Refuse a request with neither, unless it comes through the proxy."""
         access, shown = self._access, headers.get(TOKEN, "")
         if access.proxy is not None:
             return None

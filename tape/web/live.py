@@ -1,8 +1,7 @@
-"""What is shared by those who ask at the same time, and what one owner may take of it.
+"""Work that concurrent requests share, and the limits of each owner.
 
-Pages of an owner run on a few threads of that owner's, and an owner has so many live streams. So the others are served
-whatever one of them asks for. An examination of a store is made once for all who listen to it, and ends with the last
-of them.
+Each owner has a few threads for pages and a limited number of live streams, so one owner cannot hold up the others. An
+examination of a store runs once for all of its listeners, and ends when the last of them leaves.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ import tape
 __all__ = ["Live"]
 
 _PAUSE = 0.25
-"""Seconds between two looks at the head of a tape, or at what an examination found."""
+"""Seconds between two polls of a tape's head, or of an examination's findings."""
 _QUIET = 15.0
 """Seconds after which a comment keeps the connection open."""
 _LINGER = 1.0
-"""Seconds for which an examination waits for a listener, such as a page that is loaded again."""
+"""Seconds that an examination waits for a new listener, such as a page that reloads."""
 _STREAMS = 64
-"""Live streams of one owner."""
+"""The most live streams of one owner."""
 _THREADS = 4
-"""Pages of one owner that are made at the same time."""
+"""The most pages of one owner that are rendered concurrently."""
 
 Value = TypeVar("Value")
 Events = AsyncGenerator[bytes, None]
@@ -111,11 +110,11 @@ class Live:
 
 
 class _GivenUp(Exception):
-    """Ends an examination to which nobody listens."""
+    """Ends an examination that has no listeners."""
 
 
 class _Examination:
-    """One examination of a store, for all who listen."""
+    """One examination of a store, for all of its listeners."""
 
     def __init__(self, store: tape.Store) -> None:
         self._store = store
@@ -127,7 +126,7 @@ class _Examination:
         self.task: asyncio.Task[None] | None = None
 
     def left(self) -> None:
-        """Give it up if nobody listens."""
+        """Give up if no listener is left."""
         self.given_up = self.given_up or not self.listeners
 
     def _report(self, done: int, total: int) -> None:

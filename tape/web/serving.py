@@ -28,11 +28,11 @@ def serve(
     listening: Callable[[str, str], object],
     opened: Callable[[], object] | None = None,
 ) -> None:
-    """Serve these stores until the process is interrupted; ``listening`` is called with the URL and what stands behind
-    the path in a link that opens the inspector, and ``opened`` when that link was used.
+    """Serve these stores until the process is interrupted.
 
-    Only requests for the ``host`` and this port are answered, and for further ``names`` (each with its port, if that is
-    not the one of its scheme), which a proxy may ask for.
+    ``listening`` is called with the URL and the fragment of the link that opens the inspector, ``opened`` when the link
+    was used. The server answers only to ``host`` at this port and to ``names``, the host names that a proxy may send
+    (each with its port, unless that is the default of the scheme).
     """
     with socket.create_server((host, port)) as bound:
         own_port = bound.getsockname()[1]

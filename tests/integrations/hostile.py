@@ -1,4 +1,4 @@
-"""Files that somebody else wrote, for adapters: what they name must not be imported, called, run or opened."""
+"""Untrusted files for adapters: nothing that a file names may be imported, called, run or opened."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import tape
 __all__ = ["BAIT", "CALLS", "DEEP", "TRAP", "Trap", "VALUES", "imported", "outcomes", "trap", "watched"]
 
 CALLS: list[Any] = []
-"""What reached the trap."""
+"""The calls of the trap."""
 BAIT = "integrations.bait"
-"""A module that nobody imports; that it is looked for shows that a name of the file was followed."""
+"""A module that only a file names: a search for it shows that an adapter follows the file."""
 _ACTS = frozenset(
     {
         "os.system",
@@ -37,13 +37,13 @@ _watching: list[str] | None = None
 
 
 def trap(*args: Any, **kwargs: Any) -> str:
-    """Be the function that a file wants to be called."""
+    """The function that a file tries to call."""
     CALLS.append((args, kwargs))
     return "called"
 
 
 class Trap:
-    """The class that a file wants to be made."""
+    """The class that a file tries to instantiate."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         CALLS.append((args, kwargs))

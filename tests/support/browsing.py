@@ -47,7 +47,7 @@ class Site:
         self.url = f"http://127.0.0.1:{port}"
 
     def ask(self, path: str, *, method: str = "GET", body: Any = None, known: bool = True, **headers: str) -> Answer:
-        """Ask for a path exactly as it is written; with the secret, unless nobody is ``known``."""
+        """Request exactly this path; send the secret if ``known``."""
         sent = {"accept": "application/json"} | ({TOKEN: self.access.secret} if known else {})
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)

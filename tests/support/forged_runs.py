@@ -1,4 +1,4 @@
-"""Forged runs: a real recording, of which some events are changed at random, as whoever can write a tape can do."""
+"""Forged runs: real recordings with some events changed at random, as anyone with write access can do."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Weather:
 
 
 def agent(run: Any) -> None:
-    """Make calls of every kind. What comes back is not looked at: a recording may hold any value."""
+    """Make calls of every kind. Results are not checked: a recording may hold any value."""
     # In a replay ``run.tape`` makes a copy in memory, which takes longer than all the rest.
     chat = run._chat if run.recording is not None else run.tape
     rendered = chat.context(record=run.recording is None).to_openai()
@@ -115,7 +115,7 @@ def agent(run: Any) -> None:
 
 
 def _called(call: Callable[[], Any]) -> None:
-    """Make a call; an error that its recording names is raised as it is told to be, and no fault of the library's."""
+    """Make a call. Errors from the recording or from the agent's functions are ignored; all others are raised."""
     try:
         value = call()
     except tape.TapeError:
@@ -129,7 +129,7 @@ def _called(call: Callable[[], Any]) -> None:
 
 
 def _restored(error: BaseException) -> bool:
-    """Whether an error was raised for a recording, or by the agent's own functions."""
+    """Whether an error comes from the recording or from the agent's functions."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -147,7 +147,7 @@ def record_everything(chat: tape.Tape) -> list[Entry]:
 
 
 def forge(chat: tape.Tape, entries: list[Entry], pick: random.Random) -> None:
-    """Write the entries to another tape, some events of the run changed, left out or twice there."""
+    """Write the entries to another tape, with some events of the run changed, left out or duplicated."""
     changed = {pick.randrange(len(entries)) for _ in range(pick.choice((1, 1, 2, 5)))}
     for number, entry in enumerate(entries):
         content = msgspec.json.decode(msgspec.json.encode(entry.payload))

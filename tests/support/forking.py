@@ -90,7 +90,7 @@ class Busy:
             content = f"{self._label}.write.{number}"
             self._store.tape(f"t{self._label}").append(role="user", content=content)
             self.acknowledged.append(content)
-            # Not so many that all rounds take long to read them.
+            # Limit the number of messages, so that each round reads them quickly.
             self._over.wait(0.002)
             yield
 
@@ -172,7 +172,7 @@ def _options_of(store: tape.Store) -> dict[str, Any]:
 
 
 def _stranger(url: str, options: dict[str, Any]) -> Callable[[], None]:
-    """Start a process that opens and closes the store whenever it is asked, as the last one if nobody else has it."""
+    """Start a process and return a function that makes it open and close the store."""
     (asked, asks), (answered, answers) = os.pipe(), os.pipe()
     if not os.fork():
         os.close(asks)
@@ -193,10 +193,10 @@ def _stranger(url: str, options: dict[str, Any]) -> Callable[[], None]:
 def fork_often(
     url: str, options: dict[str, Any], *, rounds: int, seed: int, ways: list[str] | None = None, engines: bool = True
 ) -> None:
-    """Fork while threads use the store in some ways; the child writes before and after the parent has closed its own.
+    """Fork while threads use the store. The child writes before and after the parent closes its store.
 
-    Between the two another process closes the file as the last one that has it open, if the child's locks are not its
-    own. An engine of the application is bound to the store in some rounds, and disposed of before the fork or not.
+    Between these writes another process opens and closes the file. If the child holds no locks, SQLite takes this for
+    the last close. In some rounds the store is bound to an engine of the application, open or disposed at the fork.
     """
     with tape.open(url, **options) as store:
         store.tape("requests").event("made")

@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["PHRASES", "messages", "odd_phrases", "page_prose"]
 
 # Regular expressions for turns of phrase that are rare in well-edited libraries. A hit is a symptom: rebuild the
-# sentence around a subject, an ordinary verb and an object. Another word in the same place is no cure.
+# sentence around a subject, an ordinary verb and an object. Do not just replace the phrase.
 PHRASES = (
     r"whoever",
     r"so many",

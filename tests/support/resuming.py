@@ -1,4 +1,4 @@
-"""An agent that several processes resume at one time, and whose effects fail, hang and kill their process."""
+"""An agent that several processes resume concurrently. Its effects fail, hang or kill their process."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ __all__ = ["FormatError", "commitment", "link", "verify_export"]
 
 
 class FormatError(ValueError):
-    """The file is not an export, or not one that was left as it was."""
+    """The file is not an export, or was changed afterwards."""
 
 
 def H(data: bytes) -> bytes:

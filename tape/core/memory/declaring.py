@@ -88,7 +88,7 @@ def counting(counter: Any) -> Counter | None:
 
 
 def checked_clock(clock: Any) -> Callable[[], int]:
-    """Return a clock that raises InvalidEntry instead of a moment after the year 9999, which nobody could read."""
+    """Return a clock that raises InvalidEntry for a time after the year 9999, which could not be read back."""
     if not callable(clock):
         raise InvalidEntry("clock", f"must be a function, not {shown(clock)}")
 

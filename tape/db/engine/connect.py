@@ -240,7 +240,7 @@ def sqlite_engine(url: sa.URL, durability: str, timeout: float) -> sa.Engine:
             raise StoreFailed(f"cannot open the store {url.database!r}: {why}")
         check_orphan(url.database or "")
     if memory:
-        # Every connection would be a database of its own.
+        # Otherwise each connection would open a separate database.
         engine = sa.create_engine(url, connect_args=options, poolclass=StaticPool)
     else:
         path = os.path.abspath(url.database or "")

@@ -1,10 +1,10 @@
-"""Forks of the process: every connection to a file is closed before, and a file that stays open is not for the child.
+"""Forks: the process closes its connections to files first, and the child must not use a file that stays open.
 
-SQLite keeps a process's locks on a file in the memory of the process. A forked child inherits that memory and not the
-locks. If the file was open at the fork, by whatever connection, the child takes itself for locked: another process may
-then delete the write-ahead log under it, and its commits are lost. So connections to files are opened here, the process
-knows them, and closes them before it forks. Where one stays open (another thread is in a transaction, or the
-application has an engine of its own on the file), the child refuses to use that file.
+SQLite keeps a process's locks on a file in the memory of the process. A forked child inherits that memory but not the
+locks. If any connection had the file open at the fork, the child wrongly believes that it holds locks: another process
+may delete the write-ahead log, and the child's commits are lost. So this module opens all connections to files, tracks
+them, and closes them before a fork. If one stays open (another thread is in a transaction, or the application has its
+own engine on the file), the child refuses to use that file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import time
 import weakref
 from typing import Any, Protocol, TypeVar
 
-# Forks run first what was registered last. These two hold locks over a fork that other threads may need in order to end
-# what they do in the database: they have to be registered before this module.
+# Hooks for forks run in reverse order of registration. These two modules hold locks over a fork, which other threads
+# may need to finish their work in the database. So they must register their hooks before this module.
 import tape.core.typed
 import tape.db.schema.lazy  # noqa: F401
 from tape.errors import ProcessForked
@@ -36,28 +36,28 @@ __all__ = [
 ]
 
 _PATIENCE = 0.5
-"""Seconds for which a fork waits at most until other threads have ended what they do in the database."""
+"""The most seconds that a fork waits for other threads to finish their work in the database."""
 
 
 class Forking(Protocol):
-    """What has something to do when the process forks."""
+    """An object with hooks for forks of the process."""
 
     def before_fork(self) -> bool:
-        """Let go of what no thread uses; called until it returns that nothing is left, or the patience is over."""
+        """Release what no thread uses. Repeated until it returns that nothing is left, or the patience ends."""
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on in the parent, or start again in the child, where no other thread exists."""
+        """Resume in the parent, or start again in the child, which has no other threads."""
 
 
 class Renewed(Protocol):
-    """What begins anew in a child."""
+    """An object that a forked child resets."""
 
     def renew(self) -> None:
-        """Forget the other threads of the parent, with the locks that they held."""
+        """Forget the other threads of the parent, and their locks."""
 
 
 class StoreConnection(sqlite3.Connection):
-    """A connection to a file. One that was inherited is never closed: that would undo a transaction of the parent."""
+    """A connection to a file. An inherited one is never closed: closing it would undo a transaction of the parent."""
 
     inherited = False
 
@@ -69,14 +69,14 @@ class StoreConnection(sqlite3.Connection):
 
 
 class RenewedLock:
-    """A lock that nobody holds in a forked child."""
+    """A lock that is free in a forked child."""
 
     def __init__(self) -> None:
         self.renew()
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Give up the lock that a thread of the parent may hold."""
+        """Replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:

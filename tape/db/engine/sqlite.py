@@ -74,9 +74,9 @@ class SqliteDatabase(Database):
         """Whether the lock was taken for a fork."""
         self._writing = False
         self._transacting = False
-        """Whether what writes is a transaction of several calls."""
+        """Whether the current write is a transaction of several calls."""
         self._idle: deque[sqlite3.Connection] = deque()
-        """The connections that nobody reads with."""
+        """Idle read connections."""
 
     def _connect(self) -> sqlite3.Connection:
         try:
@@ -390,7 +390,7 @@ class SqliteDatabase(Database):
         wait_for_fork()
 
     def before_fork(self) -> bool:
-        """Close the connections that no thread uses; one in memory is held instead, for the child to have a copy."""
+        """Close the connections that no thread uses. Lock a database in memory instead, to give the child a copy."""
         self._halted = True
         if self._memory:
             self._locked = self._locked or self._lock.acquire(False)
@@ -405,7 +405,7 @@ class SqliteDatabase(Database):
         return True
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; a child begins anew, or with its copy of the memory."""
+        """Resume. A child starts with new connections, or with its copy of a database in memory."""
         if child and self._memory:
             self.wakeup.forget()
             self._copied = self._copied and self._locked
@@ -457,7 +457,7 @@ def sqlite_error(error: BaseException | None, waited: float) -> BaseException:
         return StoreBusy(waited)
     if code & 0xFF == sqlite3.SQLITE_READONLY:
         return ReadOnly(f"SQLite can only read the file: {error}")
-    # A missing table or column has no code of its own, so that here the text has to tell.
+    # SQLite has no error code for a missing table or column, so match the message.
     if code & 0xFF == sqlite3.SQLITE_CORRUPT or _MISSING.search(str(error)):
         return Broken(f"SQLite failed: {error}", spoilt=code & 0xFF == sqlite3.SQLITE_CORRUPT)
     return StoreFailed(f"SQLite failed: {error}")

@@ -1,8 +1,8 @@
-"""The wake-up: how whoever waits for new entries learns that there may be some.
+"""The wake-up tells waiting callers that there may be new entries.
 
-A commit in this process gives one. For commits of other processes somebody has to watch the database, and only while
-somebody waits: on SQLite a thread looks at the time and size of the file and its log, which every commit changes; on
-PostgreSQL a thread listens for notifications. A ring is a hint and may be missed, so whoever waits bounds the wait.
+A commit in this process rings it. For commits of other processes a thread watches the database, but only while a caller
+waits: on SQLite it polls the time and size of the file and its log, which every commit changes; on PostgreSQL it
+listens for notifications. A ring is a hint and may be missed, so callers wait with a timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["WakeUp", "watch_files", "watch_postgres"]
 _POLL = (0.005, 0.05)
 """Seconds between two looks at a SQLite file: soon after a change, and at most."""
 _TICK = 0.02
-"""Seconds for which a further change of a file may not show in its time: the clock of the kernel goes in steps."""
+"""Seconds in which a further change may leave a file's time unchanged: the kernel's clock advances in steps."""
 
 
 class WakeUp:
@@ -30,15 +30,15 @@ class WakeUp:
         self._condition = threading.Condition()
         self._calls: dict[object, Callable[[], None]] = {}
         self.waiting = 0
-        """How many wait or are to be called: without any, a commit only has to count."""
+        """The number of waiters and callbacks. While it is 0, a commit only increments the count."""
         self._followers = 0
         self._stop = threading.Event()
         self.count = 0
-        """How often it rang, more or less: followers only ask whether it changed."""
+        """The approximate number of rings: followers only check whether it changed."""
 
     def ring(self) -> None:
-        """Wake everybody who waits."""
-        # Counted before anybody is looked for: a follower registers before it looks at the count.
+        """Wake all waiters."""
+        # Count first, then look for waiters: a follower registers before it reads the count.
         self.count += 1
         if self.waiting:
             with self._condition:
@@ -47,7 +47,7 @@ class WakeUp:
                 call()
 
     def wait(self, seen: int, seconds: float) -> bool:
-        """Wait until it rang after the count was ``seen``, or for so many seconds; tells whether it did."""
+        """Wait at most ``seconds`` for a ring after the count was ``seen``; return whether it rang."""
         with self._condition:
             self.waiting += 1
             try:
@@ -57,7 +57,7 @@ class WakeUp:
 
     @contextmanager
     def following(self, call: Callable[[], None] | None = None) -> Iterator[None]:
-        """Have the database watched meanwhile; ``call`` is called, from any thread, whenever it rings."""
+        """Watch the database inside the block. Each ring calls ``call``, from any thread."""
         token = object()
         with self._condition:
             if call is not None:
@@ -80,19 +80,19 @@ class WakeUp:
                     self._stop.set()
 
     def forget(self) -> None:
-        """Forget the other threads, in a forked process that has none of them."""
+        """Forget the other threads, in a forked child that has none."""
         self._condition = threading.Condition()
         self._calls.clear()
         self.waiting = 0
 
     def close(self) -> None:
-        """End the watch and wake everybody, who will find the store closed."""
+        """End the watch and wake all waiters, which find the store closed."""
         self._stop.set()
         self.ring()
 
 
 def watch_files(path: str, ring: Callable[[], None], stop: threading.Event) -> None:
-    """Ring when a SQLite file or its log has changed, until ``stop`` is set; now and then once too often."""
+    """Ring when a SQLite file or its log has changed, until ``stop`` is set. It may ring without a change."""
     seen, pause = None, _POLL[0]
     while not stop.wait(pause):
         now = [_changed(path), _changed(f"{path}-wal")]

@@ -40,7 +40,7 @@ def context_inputs(
 ) -> ContextInputs:
     """Return what a context of the tape is built from: all of it, or as much as the standard policy needs.
 
-    With ``newest`` it is only so many of the last messages.
+    ``newest`` limits it to that many of the last messages.
     """
     end = paths.end_of(view, branch)
     anchor, floor = latest_anchor(view, end)

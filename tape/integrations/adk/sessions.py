@@ -109,7 +109,7 @@ class TapeSessionService(AsyncAdapter, BaseSessionService):
 
     @awaited
     def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Purge a session. One that has forks, which go on reading it, is hidden until the last of them is deleted."""
+        """Purge a session. A session that forks still read is hidden until the last of them is deleted."""
         store, id = self._connected.store, self.tape_id(app_name, user_id, session_id)
         with suppress(tape.TapeNotFound):
             delete(store, id)

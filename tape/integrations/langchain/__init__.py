@@ -79,7 +79,7 @@ class TapeChatMessageHistory(Histories, BaseChatMessageHistory):
 
 
 def _from_langchain(message: BaseMessage) -> Pair:
-    """Return a message in the form of OpenAI's chats, and beside it all else that LangChain says of it."""
+    """Return a message in OpenAI's chat format, and its other LangChain fields."""
     if (pair := taken_apart(message)) is not None:
         return pair
     dump = langchain.message_to_dict(message)
@@ -97,7 +97,7 @@ def _to_langchain(message: Message) -> BaseMessage:
                 return made(message.data, (message.meta or {})[_NAME])
             return langchain.messages_from_dict([{"type": whole["type"], "data": whole}])[0]
         except (ValueError, NotImplementedError, RecursionError):
-            # Not LangChain's, and in no form that it knows; or of a class that somebody made.
+            # A message in a format that LangChain does not know, or of a custom class.
             return langchain.ChatMessage(role=message.role or "user", content=message.text)
 
 

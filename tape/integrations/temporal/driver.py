@@ -75,7 +75,7 @@ class TapeStorageDriver(StorageDriver):
 
 
 def tape_of(store: Store, target: Any) -> str:
-    """Return the id of the tape of a workflow, or of an activity by itself. No two of them share one."""
+    """Return the id of the tape of a workflow or of a standalone activity. Each has a different id."""
     if target is None:
         return tape_id(store, _FRAMEWORK)
     kind = () if isinstance(target, StorageDriverWorkflowInfo) else ("activity",)

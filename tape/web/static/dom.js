@@ -1,5 +1,5 @@
-// Elements from values. Text becomes a text node, never markup: nothing here reads HTML. Marks that are invisible or
-// turn the direction of writing are shown as escapes, and each text is isolated from those beside it.
+// Elements from values. Text becomes a text node, never markup: nothing here reads HTML. Invisible marks and
+// bidirectional marks are shown as escapes, and each text is isolated from the surrounding text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,7 +14,7 @@ function escaped(mark) {
 
 export const clean = (text) => String(text).replaceAll("\r\n", "\n").replace(HIDDEN, escaped);
 
-// A text of a message as it was written. Its marks work inside it, and the element around it isolates them.
+// The unchanged text of a message. Its bidirectional marks take effect inside it, and its element isolates them.
 export const verbatim = (text) => document.createTextNode(text);
 
 function fill(element, children) {

@@ -55,7 +55,7 @@ def history(store: tape.Store, **options: Any) -> list[BaseEvent]:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_nothing_that_a_file_names_is_called(store: tape.Store, value: str) -> None:
-    """The event of a message, one by itself, and a value deep inside one."""
+    """Each value stands for the event of a message, for another event, and deep inside an event."""
 
     def fill(source: tape.Store) -> None:
         chat = source.create(tape.as_id("ag2", str(STREAM)), agent="ag2")

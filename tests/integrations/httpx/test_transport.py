@@ -95,7 +95,7 @@ def hostile(library: Any) -> Any:
 
 
 def visit(client: Any, library: Any, wrong: type[Exception] | None = None) -> list[Any]:
-    """Send requests of every kind with secrets in them; return what came back."""
+    """Send requests of every kind with secrets in them; return the responses."""
     address = f"https://ann:{SECRETS[20]}@api.example"
     basic = {"authorization": f"Bearer {SECRETS[21]}", "cookie": f"sid={SECRETS[22]}"}
     answers = [

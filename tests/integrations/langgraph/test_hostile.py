@@ -159,7 +159,7 @@ class TestCheckpoints:
 
     @pytest.mark.parametrize("payload", ["a function with arguments", "a model of pydantic 2"])
     def test_a_message_of_a_class_that_was_not_named_is_plain_data(self, store: tape.Store, payload: str) -> None:
-        """A message that keeps an object beside it is read without that object."""
+        """A message whose ``meta`` holds an object is read without that object."""
 
         def fill(source: tape.Store) -> None:
             chat = source.create("chat")
@@ -321,7 +321,7 @@ class TestClasses:
 class TestMemory:
     @pytest.mark.parametrize("name", ["no JSON", '{"a": 1}', "[1]", "[" * 200, '["a"]'])
     def test_a_tape_of_any_name_does_not_end_a_search(self, store: tape.Store, name: str) -> None:
-        """A tape that is no namespace is passed over; an item that is none is Corrupt."""
+        """A tape whose name is not a namespace is skipped; a message that is not an item is Corrupt."""
         memory = TapeStore(store)
         memory.put(("trips",), "k", {"text": "Ann likes trains"})
 

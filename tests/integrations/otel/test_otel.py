@@ -201,7 +201,7 @@ class TestCapture:
 
     @pytest.mark.parametrize("names", [None, ["password"]])
     def test_secrets_are_taken_out_before_anything_is_written(self, store: tape.Store, names: list[str] | None) -> None:
-        """Credentials unless it is told otherwise, or fields by name: in messages, prompts, tools and attributes."""
+        """The default removes credentials, ``redact=`` named fields: in messages, prompts, tools and attributes."""
         secret = "sk-ant-Zq1a2b3c4d5e6f7a8b9" if names is None else "Zq1a2b3c4d5e6f7a8b9"
         hook = TapeCompletionHook(store) if names is None else TapeCompletionHook(store, redact=names)
         program = Program(hook)

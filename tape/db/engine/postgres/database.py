@@ -262,7 +262,7 @@ class PostgresDatabase(Database):
             super().close()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; a child has connections of its own, and neither uses nor closes those of its parent."""
+        """Resume. A child opens new connections, and neither uses nor closes those of its parent."""
         super().after_fork(child=child)
         if child:
             self._connections.sever()
