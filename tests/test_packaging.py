@@ -126,7 +126,7 @@ class TestDistributions:
         run(*pip, "install", "-q", "--no-compile", f"{wheel}[cli]", cwd=tmp_path)
         assert "10. Verify" in run(command, "demo", "told.db", cwd=elsewhere)
         examined = run(command, "--store", "told.db", "doctor", cwd=elsewhere)
-        assert "ok      chain        15 entries on 2 tapes\n" in examined
+        assert "ok      chain        15 entries on 2 tapes verified\n" in examined
 
 
 class TestNames:
