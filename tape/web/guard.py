@@ -24,7 +24,7 @@ __all__ = ["ENTER", "HEADERS", "TOKEN", "Access", "Guard"]
 TOKEN = "x-tape-token"
 """The header in which a page sends the secret, or first the token of the link."""
 ENTER = "/enter"
-"""The address that gives the secret to whoever posts the token of the link."""
+"""The address that gives the secret for the token of the link."""
 
 HEADERS = {
     "content-security-policy": (
@@ -136,7 +136,7 @@ class Guard:
         return None
 
     def _person(self, scope: Any, headers: Headers) -> Response | None:
-        """Give the secret to whoever has the token; refuse who has neither and does not come through the proxy."""
+        """Give the secret for the token. Refuse a request that has neither and does not come through the proxy."""
         access, shown = self._access, headers.get(TOKEN, "")
         if access.proxy is not None:
             return None
