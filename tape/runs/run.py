@@ -101,12 +101,12 @@ class RunBase:
     ) -> Callable[..., Any]:
         """Return ``fn``, a tool, so that its calls are recorded, or answered from the recording.
 
-        ``effect`` is "read", "idempotent" or "write", which is the default. A replay calls only tools that read, unless
-        it has ``effects="allow"``. A tool with a parameter ``effect`` is handed an ``Effect``, with the key of its side
-        effect. ``on_unknown`` says what a resumed run does with a write that has no outcome: "ask" raises EffectUnknown, "retry" makes it again with the
-        same key, "skip" tells the agent that it may have run. A function in its place is called with the effect; it
-        returns the result if it happened (True if that is lost), or None. A ``bound`` tool settles its effect in its
-        own transaction. ``redact`` is as in ``model``.
+        ``effect`` is "read", "idempotent" or "write", which is the default. A replay calls only tools that read,
+        unless it has ``effects="allow"``. A tool with a parameter ``effect`` is handed an ``Effect``, with the key of
+        its side effect. ``on_unknown`` says what a resumed run does with a write that has no outcome: "ask" raises
+        EffectUnknown, "retry" makes it again with the same key, "skip" tells the agent that it may have run. A
+        function in its place is called with the effect; it returns the result if it happened (True if that is lost),
+        or None. A ``bound`` tool settles its effect in its own transaction. ``redact`` is as in ``model``.
         """
         names = [name for name in parameter_names(fn) if name != "effect"]
         wrapped = Wrapped("tool", name or _name_of(fn), fn, names, loader_of(fn, load), effect, on_unknown, bound)
