@@ -308,6 +308,23 @@ class TestTwoWorkers:
         assert asyncio.run(main()) == ["sent to bob", "sent to bob", "sent to ann"]
         assert made == ["bob", "ann"]
 
+    def test_a_claim_without_its_call(self, store: tape.Store) -> None:
+        """A forged claim is Corrupt, and nothing is written for it."""
+        chat, forged, made = store.tape("work"), store.tape("forged"), list[str]()
+
+        def sent(run: tape.Run) -> BaseException | None:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(run.tool(made.append, name="send"), "ann").exception(30)
+
+        with tape.record(chat, id="r") as run:
+            assert sent(run) is None
+        for name in ("run.started", "run.claim"):
+            for entry in chat.entries(name=name):
+                forged.event(name, entry.payload.data, key=entry.key)  # type: ignore[union-attr]
+        with tape.record(forged, id="r", resume=True) as run:
+            assert isinstance(sent(run), tape.Corrupt)
+        assert made == ["ann"]
+
     def test_a_write_that_moved_within_its_run(self, store: tape.Store) -> None:
         """Threads that begin alike change places in a resumed run; what one of them wrote is not written again."""
         chat, made = store.tape("work"), list[str]()
