@@ -368,6 +368,7 @@ class TestOlderReleases:
         "purge": lambda store: store.purge("child"),
         "rebuild": lambda store: store.rebuild(),
         "lease": lambda store: store.tape("chat").lease("late", 5),
+        "commit of a position": lambda store: store.consumer("late").commit(1),
         "import": lambda store: store.import_(io.BytesIO(elsewhere_exported())),
     }
     READS: dict[str, Callable[[tape.Store], Any]] = {
@@ -376,6 +377,16 @@ class TestOlderReleases:
         "state": lambda store: store.tape("chat").state("slot"),
         "search": lambda store: store.search("begin", tape="chat"),
         "verify": lambda store: store.verify(),
+        "feed": lambda store: list(store.feed()),
+        "follow": lambda store: list(store.follow(timeout=0)),
+        "a page of the feed with nothing in it": lambda store: list(store.feed(2**40)),
+        "consumer": lambda store: list(store.consumer("late")),
+        "list": lambda store: store.list(),
+        "list of an empty page": lambda store: store.list(owner="nobody"),
+        "tapes": lambda store: list(store.tapes()),
+        "usage": lambda store: store.usage(),
+        "stats": lambda store: store.stats(),
+        "requests": lambda store: store.requests(),
     }
 
     @staticmethod

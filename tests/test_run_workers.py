@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import random
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +180,175 @@ class TestTwoWorkers:
                 late.tool(made.append, name="send")("ann")
         assert (caught.value.kind, caught.value.n, made) == ("request_changed", 1, ["ann"])
         assert [info.status for info in list_runs(chat)] == ["failed"]
+
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_parallel_lanes_that_begin_in_another_order(self, store: tape.Store, ended: bool) -> None:
+        """Two workers number their threads differently; still each write is made once, by one of them."""
+        chat, made = store.tape("work"), list[str]()
+        interrupted(chat)
+        begun, go_on = threading.Event(), threading.Event()
+
+        def send(to: str) -> str:
+            made.append(to)
+            if to == "bob" and not ended:
+                raise Cut
+            return f"sent to {to}"
+
+        def start(run: tape.Run, to: str) -> tuple[threading.Thread, list[Any]]:
+            outcome: list[Any] = []
+
+            def call() -> None:
+                try:
+                    outcome.append(run.tool(send)(to=to))
+                except BaseException as error:
+                    outcome.append(type(error))
+
+            thread = threading.Thread(target=call)
+            thread.start()
+            return thread, outcome
+
+        with (
+            contextlib.suppress(tape.Diverged),
+            tape.record(chat, id="r", resume=True) as one,
+            tape.record(chat, id="r", resume=True) as two,
+        ):
+            write = one._calls._port.write
+
+            def late(event: Any) -> Any:
+                if event.event == "run.call" and event.request["to"].value == "ann":
+                    begun.set()
+                    go_on.wait(30)
+                return write(event)
+
+            one._calls._port.write = late  # type: ignore[method-assign]
+            ann, of_ann = start(one, "ann")
+            assert begun.wait(30)
+            outcomes = []
+            for run, to in ((one, "bob"), (two, "bob"), (two, "ann")):
+                thread, outcome = start(run, to)
+                thread.join(30)
+                outcomes += outcome
+            go_on.set()
+            ann.join(30)
+            assert outcomes == (
+                ["sent to bob", "sent to bob", tape.Diverged] if ended else [Cut, tape.EffectUnknown, tape.Diverged]
+            )
+            assert of_ann == ["sent to ann"]
+        assert made == ["bob", "ann"]
+        states = {state.request["to"]: state.state for state in tape.recover(chat, "r")}
+        assert states == {"bob": "completed" if ended else "unknown", "ann": "completed"}
+
+    def test_equal_writes_in_parallel_lanes(self, store: tape.Store) -> None:
+        """Each is made, once: a worker that resumes the run makes the one that the first did not."""
+        chat, made = store.tape("work"), list[str]()
+
+        def both(run: tape.Run, fail_at: int) -> list[Any]:
+            outcomes: list[Any] = []
+
+            def send(to: str) -> int:
+                made.append(to)
+                return len(made)
+
+            def call() -> None:
+                outcomes.append(run.tool(send)(to="ann"))
+
+            for number in range(2):
+                if number == fail_at:
+                    raise Cut
+                thread = threading.Thread(target=call)
+                thread.start()
+                thread.join(30)
+            return outcomes
+
+        with pytest.raises(Cut), tape.record(chat, id="r") as run:
+            both(run, 1)
+        with tape.record(chat, id="r", resume=True) as one, tape.record(chat, id="r", resume=True) as two:
+            assert both(one, 2) == [1, 2]
+            assert both(two, 2) == [1, 2]
+        assert made == ["ann", "ann"]
+        calls = [entry.payload.data for entry in chat.entries(name="run.call")]  # type: ignore[union-attr]
+        assert [call["claim"] for call in calls] == [1, 2]
+        assert len({call["key"] for call in calls}) == 2
+
+    def test_tasks_that_begin_in_another_order(self, backend: Backend) -> None:
+        """Two workers number their tasks differently; still each write is made once."""
+        made: list[str] = []
+
+        async def send(to: str) -> str:
+            made.append(to)
+            return f"sent to {to}"
+
+        async def main() -> list[Any]:
+            async with tape.open_async(backend.url, **backend.options) as store:
+                chat = store.tape("work")
+                with pytest.raises(Cut):
+                    async with tape.record(chat, id="r"):
+                        raise Cut
+                outcomes: list[Any] = []
+                with contextlib.suppress(tape.Diverged):
+                    async with tape.record(chat, id="r", resume=True) as one:
+                        with contextlib.suppress(tape.Diverged):
+                            async with tape.record(chat, id="r", resume=True) as two:
+                                write, go_on = one._calls._port.write, asyncio.Event()
+
+                                async def late(event: Any) -> Any:
+                                    if event.event == "run.call" and event.request["to"].value == "ann":
+                                        await go_on.wait()
+                                    return await write(event)
+
+                                one._calls._port.write = late  # type: ignore[method-assign]
+                                ann = asyncio.create_task(one.tool(send)(to="ann"))
+                                await asyncio.sleep(0)
+                                for run in (one, two):
+                                    outcomes.append(await asyncio.create_task(run.tool(send)(to="bob")))
+                                go_on.set()
+                                outcomes.append(await ann)
+                return outcomes
+
+        assert asyncio.run(main()) == ["sent to bob", "sent to bob", "sent to ann"]
+        assert made == ["bob", "ann"]
+
+    def test_a_claim_without_its_call(self, store: tape.Store) -> None:
+        """A forged claim is Corrupt, and nothing is written for it."""
+        chat, forged, made = store.tape("work"), store.tape("forged"), list[str]()
+
+        def sent(run: tape.Run) -> BaseException | None:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(run.tool(made.append, name="send"), "ann").exception(30)
+
+        with tape.record(chat, id="r") as run:
+            assert sent(run) is None
+        for name in ("run.started", "run.claim"):
+            for entry in chat.entries(name=name):
+                forged.event(name, entry.payload.data, key=entry.key)  # type: ignore[union-attr]
+        with tape.record(forged, id="r", resume=True) as run:
+            assert isinstance(sent(run), tape.Corrupt)
+        assert made == ["ann"]
+
+    def test_a_write_that_moved_within_its_run(self, store: tape.Store) -> None:
+        """Threads that begin alike change places in a resumed run; what one of them wrote is not written again."""
+        chat, made = store.tape("work"), list[str]()
+
+        def work(run: tape.Run, names: list[str]) -> list[Any]:
+            look = run.tool(lambda: "seen", name="look", effect="read")
+
+            def write(to: str) -> str:
+                made.append(to)
+                return f"to {to}"
+
+            send = run.tool(write, name="send")
+            with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+                lanes = {name: (pool, contextvars.copy_context()) for name, pool in zip(names, (one, two), strict=True)}
+                outcomes = [pool.submit(context.run, look).result(30) for pool, context in lanes.values()]
+                pool, context = lanes["ann"]
+                return [*outcomes, pool.submit(context.run, send, "ann").result(30)]
+
+        with pytest.raises(Cut), tape.record(chat, id="r") as run:
+            work(run, ["ann", "bob"])
+            raise Cut
+        with tape.record(chat, id="r", resume=True) as run:
+            assert work(run, ["bob", "ann"]) == ["seen", "seen", "to ann"]
+        assert made == ["ann"]
 
     def test_calls_after_another_worker_ended_the_run(self, store: tape.Store) -> None:
         """They are known to ``recover``, and a run that one worker completed stays completed."""

@@ -104,7 +104,9 @@ class _AsyncTapePort:
         self._tape = tape
 
     def write(self, event: RunEvent) -> Any:
-        return self._tape._event_of_run(event.event, event, event.entry_key)
+        claim = event.claimed
+        claimed = None if claim is None else (claim.event, claim, claim.entry_key)
+        return self._tape._event_of_run(event.event, event, event.entry_key, claimed)
 
     def find(self, key: str) -> Any:
         return self._tape.find_entry(key=key)

@@ -99,19 +99,27 @@ class MemoryWriter(Snapshot):
         return Request(call, [intent])
 
     @recorded
-    def _event_of_run(self, name: str, data: msgspec.Struct, key: str) -> Request:
+    def _event_of_run(
+        self, name: str, data: msgspec.Struct, key: str, claimed: tuple[str, msgspec.Struct, str] | None = None
+    ) -> Request:
         """Record an event of a run's journal, whose data is strict JSON and whose key is an identifier already.
 
-        That is not found out once more. Only what is nested so deep that it may be too deep is looked at closely.
+        Neither is checked again; only data that may be nested too deep is. ``claimed`` is a second event: its name,
+        data and key. Both are recorded, or neither is.
         """
+        beside: list[Plain] = []
+        if claimed is not None:
+            claim = payloads.Event(name=claimed[0], data=msgspec.Raw(payloads.encode(claimed[1])))
+            beside = [Plain(key=Key(claimed[2], GIVEN), payload=claim)]
         try:
             raw = payloads.encode(data)
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
             raw = None
         if raw is None or raw.count(b"[") + raw.count(b"{") > strict.MAX_DEPTH:
-            return composed(MemoryWriter.event, self, name, msgspec.to_builtins(data), key=key)
+            request = composed(MemoryWriter.event, self, name, msgspec.to_builtins(data), key=key)
+            return Request(request.call, [*request.intents, *beside])
         payload = payloads.Event(name=name, data=msgspec.Raw(raw))
-        return Request(Call(self._id, key=key), [Plain(key=Key(key, GIVEN), payload=payload)])
+        return Request(Call(self._id, key=key), [Plain(key=Key(key, GIVEN), payload=payload), *beside])
 
     # -- state
 

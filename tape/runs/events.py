@@ -16,6 +16,7 @@ from tape.core.entries import payloads
 from tape.core.records import Entry
 from tape.errors import Corrupt
 from tape.runs.pure.deltas import StoredField
+from tape.runs.pure.effects import effect_key
 from tape.runs.pure.values import StoredError, StoredValue
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "STARTED",
     "Base",
     "Call",
+    "Claim",
     "Ended",
     "Result",
     "Resumed",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 STARTED, CALL, RESULT, ENDED, RESUMED = "run.started", "run.call", "run.result", "run.ended", "run.resumed"
+CLAIM = "run.claim"
 """The names of the events of a run."""
 
 LONGEST_RUN_ID = 60
@@ -69,6 +72,11 @@ class RunEvent(Struct, omit_defaults=True, kw_only=True):
     def entry_key(self) -> str:
         """The key of its entry."""
         raise NotImplementedError
+
+    @property
+    def claimed(self) -> Claim | None:
+        """The claim that is recorded in one commit with it."""
+        return None
 
 
 class Base(Struct, frozen=True):
@@ -130,12 +138,50 @@ class Call(RunEvent):
     attempt: Ordinal = 1
     worker: str = ""
     """Who makes it: of two workers that make one call, the second one cannot record that it starts."""
+    claim: Ordinal | None = None
+    """For a write in a parallel lane: its number among the equal writes there, from 1."""
 
     @property
     def entry_key(self) -> str:
         """The key of its entry."""
         last = [] if self.attempt == 1 else [self.attempt]
         return key_of(self.run, self.lane, self.n, "call", *last)
+
+    @property
+    def claimed(self) -> Claim | None:
+        """The claim of the first attempt."""
+        if self.claim is None or self.attempt > 1:
+            return None
+        return Claim(
+            run=self.run,
+            lane=self.lane,
+            n=self.n,
+            name=self.name,
+            digest=self.digest,
+            ordinal=self.claim,
+            worker=self.worker,
+        )
+
+
+class Claim(RunEvent):
+    """A worker makes a write in a parallel lane.
+
+    Two workers may give a parallel lane different paths. So the place of a write does not keep another worker from
+    making it. The key of the claim tells what is written, and not where.
+    """
+
+    event = CLAIM
+    lane: LanePath
+    n: Ordinal
+    name: str
+    digest: str
+    ordinal: Ordinal
+    worker: str
+
+    @property
+    def entry_key(self) -> str:
+        """The key of its entry."""
+        return key_of(self.run, "claim", effect_key(self.run, str(self.ordinal), self.name, self.digest))
 
 
 class Result(RunEvent):
@@ -197,7 +243,9 @@ class Ended(RunEvent):
         return key_of(self.run, "end", self.attempt)
 
 
-_TYPES: dict[str, type[Started | Call | Result | Ended]] = {cls.event: cls for cls in (Started, Call, Result, Ended)}
+_TYPES: dict[str, type[Started | Call | Claim | Result | Ended]] = {
+    cls.event: cls for cls in (Started, Call, Claim, Result, Ended)
+}
 
 
 def run_of(entry: Entry) -> str | None:
@@ -208,7 +256,7 @@ def run_of(entry: Entry) -> str | None:
     return entry.key.split(":", 2)[1]
 
 
-def read_event(entry: Entry) -> Started | Call | Result | Ended:
+def read_event(entry: Entry) -> Started | Call | Claim | Result | Ended:
     """Return the event of a run that an entry holds. Raises Corrupt when it holds none."""
     payload = entry.payload
     if not isinstance(payload, payloads.Event) or payload.name not in _TYPES:

@@ -18,7 +18,7 @@ from tape.core.records import Entry
 from tape.core.redact import Redactor, redactor
 from tape.errors import Diverged, EffectRefused, EffectUnknown, InvalidEntry
 from tape.new_ids import new_id
-from tape.runs.events import Call, Result, key_of
+from tape.runs.events import Call, Claim, Result, key_of
 from tape.runs.matching import CallRequest, Cursor, Verdict, recorded_divergence
 from tape.runs.pure.deltas import StoredField
 from tape.runs.pure.divergence import Divergence, RunReport, changes_between
@@ -96,6 +96,8 @@ class Step(Struct):
     """Whether somebody started the call already, and this worker knows no outcome."""
     effect: Effect | None = None
     attempt: int = 1
+    claim: int | None = None
+    """For a write in a parallel lane: its number among the equal writes of this worker there."""
     started: float = 0.0
     awaited: bool = False
     streams: bool = False
@@ -142,6 +144,8 @@ class Journal:
         self._rendered: dict[str, Field] = {}
         """What a context was last rendered to, for each field of each API."""
         self._stored_at: dict[str, int] = {}
+        self._claims: dict[tuple[str, str], set[int]] = {}
+        """The numbers that are taken of equal writes in parallel lanes, by tool and digest."""
 
     def check_open(self) -> None:
         """Refuse to go on with a run that has ended."""
@@ -171,6 +175,9 @@ class Journal:
                 self.report.live += 1
             if not self.records(step):
                 self._keep_recorded(step)
+            if self._resumes and step.recorded is not None and step.recorded.claim is not None:
+                step.claim = step.recorded.claim
+                self._claimed(step).add(step.claim)
         self._prepare(step)
         return step
 
@@ -235,10 +242,14 @@ class Journal:
         return self.tape is not None
 
     def _prepare(self, step: Step) -> None:
-        wrapped = step.wrapped
         step.started = time.perf_counter()
         if step.mode == "answer":
             return
+        self._enter(step)
+
+    def _enter(self, step: Step) -> None:
+        """Give a step what follows from its place: the lane of its own calls, and its effect."""
+        wrapped = step.wrapped
         step.inner = self.lanes.inside(step.lane, step.n)
         step.inner.live = self.cursor is None or (step.mode == "live" and step.recorded is None)
         if wrapped.kind == "tool":
@@ -265,27 +276,57 @@ class Journal:
         """Note that another worker has started this call. Raises Diverged if it made another call in this place."""
         with self._lock:
             if (call.kind, call.name, call.digest) != (step.wrapped.kind, step.wrapped.name, step.body.digest):
-                why = "another worker that resumed the run made another call in this place"
-                self._diverge(
-                    Verdict(
-                        diverged=Divergence(
-                            kind="request_changed",
-                            call=step.wrapped.kind,
-                            name=step.wrapped.name,
-                            lane=step.lane.path,
-                            n=step.n,
-                            seq=entry.seq,
-                            why=why,
-                        )
-                    ),
-                    None,
-                )
+                self._parted(step, entry, "another worker that resumed the run made another call in this place")
+            if call.claim != step.claim and call.claim is not None:
+                claimed = self._claimed(step)
+                if call.claim in claimed:
+                    self._parted(step, entry, "another worker made an equal call in this place for another one of this")
+                if step.claim is not None:
+                    claimed.remove(step.claim)
+                claimed.add(call.claim)
+                step.claim = call.claim
             before, step.recorded = step.recorded, recorded_call(entry, call)
             step.recorded.bound = call.bound and (before is None or before.bound)
             step.unknown = True
             step.attempt = call.attempt + 1
             if step.effect is not None:
                 step.effect.attempt = step.attempt
+
+    def _parted(self, step: Step, entry: Entry, why: str) -> None:
+        """Raise Diverged for a call whose place another worker took for another one."""
+        divergence = Divergence(
+            kind="request_changed",
+            call=step.wrapped.kind,
+            name=step.wrapped.name,
+            lane=step.lane.path,
+            n=step.n,
+            seq=entry.seq,
+            why=why,
+        )
+        self._diverge(Verdict(diverged=divergence), None)
+
+    def _claimed(self, step: Step) -> set[int]:
+        """Return the numbers that are taken of writes that are equal to this one."""
+        return self._claims.setdefault((step.wrapped.name, step.body.digest), set())
+
+    def _claim(self, step: Step) -> None:
+        """Give a write in a parallel lane the lowest free number among its equals. Idempotent.
+
+        Equal writes may change places: how many there are is the same for all workers, their order is not.
+        """
+        parallel = "." in step.lane.path
+        if parallel and step.claim is None and step.attempt == 1 and step.wrapped.effect == "write":
+            claimed = self._claimed(step)
+            step.claim = next(number for number in range(1, len(claimed) + 2) if number not in claimed)
+            claimed.add(step.claim)
+
+    def move(self, step: Step, claim: Claim) -> None:
+        """Give a write the place where another worker makes it."""
+        settle = None if step.effect is None else step.effect._settle
+        step.lane, step.n = self.lanes.at(claim.lane), claim.n
+        self._enter(step)
+        if step.effect is not None:
+            step.effect._settle = settle
 
     def on_unknown(self, step: Step) -> str:
         """Return what is done with a call that somebody started and that has no outcome: "call", "probe" or "skip".
@@ -317,6 +358,7 @@ class Journal:
             return None
         wrapped = step.wrapped
         with self._lock:
+            self._claim(step)
             same = self._stored_at.get(step.body.digest) if not self.reader.normaliser.patterns else None
             if same is not None:
                 request = {name: StoredField(of=same) for name in step.body.names()}
@@ -337,6 +379,7 @@ class Journal:
             bound=wrapped.bound,
             attempt=step.attempt,
             worker=self.worker,
+            claim=step.claim,
         )
 
     def records(self, step: Step) -> bool:

@@ -118,8 +118,8 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
         journal = Journal(
             run, reader=reader, redact=redact, cursor=None, settings=Settings(writes_allowed=True), writes=True
         )
-        given = strict_input(plan.input)
-        return Prepared(journal, None, given, [_started(journal, plan.name, given)])
+        run_input = strict_input(plan.input)
+        return Prepared(journal, None, run_input, [_started(journal, plan.name, run_input)])
     if not plan.resume:
         raise InvalidEntry("id", f"tape {chat.id!r} already has a run {run!r}; pass resume=True to continue it")
     if info.status == "completed":
@@ -135,8 +135,8 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     # The tape has the input without secrets; given again, it is whole.
     again = redact is not None and plan.input is not None
     whole = again and _shown_input(strict_input(plan.input), redact) == info.input
-    given = strict_input(plan.input) if whole else info.input
-    return Prepared(journal, recording, given, [resumed], ends=info.ends, started=info.seq)
+    run_input = strict_input(plan.input) if whole else info.input
+    return Prepared(journal, recording, run_input, [resumed], ends=info.ends, started=info.seq)
 
 
 def _run_id(id: str | None) -> str:

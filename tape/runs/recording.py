@@ -51,6 +51,8 @@ class RecordedCall(Struct, kw_only=True):
     bound: bool = False
     """Whether every attempt was bound to a transaction."""
     attempt: int = 1
+    claim: int | None = None
+    """For a write in a parallel lane: its number among the equal writes there."""
     result: Result | None = None
     """Its outcome: ``status`` and a value, chunks or an error."""
     result_seq: int | None = None
@@ -273,4 +275,5 @@ def recorded_call(entry: Entry, call: Call) -> RecordedCall:
         key=call.key,
         bound=call.bound,
         attempt=call.attempt,
+        claim=call.claim,
     )

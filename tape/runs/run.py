@@ -101,13 +101,12 @@ class RunBase:
     ) -> Callable[..., Any]:
         """Return ``fn``, a tool, so that its calls are recorded, or answered from the recording.
 
-        ``effect`` is "read", "idempotent" or "write", which is the default. A replay calls only tools that read, unless
-        it has ``effects="allow"``. A tool that has a
-        parameter ``effect`` is handed an ``Effect`` there, with the key of its side effect. ``on_unknown`` says what a
-        resumed run does with a write that has no outcome: "ask" raises EffectUnknown, "retry" makes it again with the
-        same key, "skip" tells the agent that it may have run. A function in its place is called with the effect; it
-        returns the result if it happened (True if that is lost), or None. A ``bound`` tool settles its effect in its
-        own transaction. ``redact`` is as in ``model``.
+        ``effect`` is "read", "idempotent" or "write", which is the default. A replay calls only tools that read,
+        unless it has ``effects="allow"``. A tool with a parameter ``effect`` is handed an ``Effect``, with the key of
+        its side effect. ``on_unknown`` says what a resumed run does with a write that has no outcome: "ask" raises
+        EffectUnknown, "retry" makes it again with the same key, "skip" tells the agent that it may have run. A
+        function in its place is called with the effect; it returns the result if it happened (True if that is lost),
+        or None. A ``bound`` tool settles its effect in its own transaction. ``redact`` is as in ``model``.
         """
         names = [name for name in parameter_names(fn) if name != "effect"]
         wrapped = Wrapped("tool", name or _name_of(fn), fn, names, loader_of(fn, load), effect, on_unknown, bound)
@@ -279,7 +278,9 @@ class _TapePort:
         self._tape = tape
 
     def write(self, event: RunEvent) -> Receipt:
-        return self._tape._event_of_run(event.event, event, event.entry_key)
+        claim = event.claimed
+        claimed = None if claim is None else (claim.event, claim, claim.entry_key)
+        return self._tape._event_of_run(event.event, event, event.entry_key, claimed)
 
     def find(self, key: str) -> Any:
         return self._tape.find_entry(key=key)

@@ -13,8 +13,8 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import Any, Protocol
 
-from tape.errors import AlreadySettled, InvalidEntry, ProvenanceConflict
-from tape.runs.events import Call, Result, RunEvent, read_event
+from tape.errors import AlreadySettled, Corrupt, InvalidEntry, ProvenanceConflict
+from tape.runs.events import Call, Claim, Result, RunEvent, key_of, read_event
 from tape.runs.journal import Journal, Step, Wrapped
 from tape.runs.pure.values import restored, restored_error
 from tape.runs.streams import AsyncStream, ReplayedStream, Stream
@@ -165,6 +165,14 @@ class Calls:
             except ProvenanceConflict as conflict:
                 entry = yield "find", conflict.key
                 call = read_event(entry)
+                if isinstance(call, Claim):
+                    journal.move(step, call)
+                    claim, entry = entry, (yield "find", key_of(call.run, call.lane, call.n, "call"))
+                    if entry is None:
+                        raise Corrupt(
+                            claim.tape, claim.seq, "it claims a call that the run does not have"
+                        ) from conflict
+                    call = read_event(entry)
                 assert isinstance(call, Call)
                 journal.overtaken(step, call, entry)
                 continue

@@ -40,7 +40,7 @@ def check_credentials(backend: Backend, agent: Agent, *, kept: list[str]) -> Non
 
 
 def check_seam(backend: Backend, agent: Agent, *, calls: list[str], kind: str = "request_changed") -> None:
-    """Run an agent once, twice from its recording, and once with another question."""
+    """Run an agent once, twice from its recording, once from a forged one, and once with another question."""
 
     async def story() -> None:
         async with tape.open_async(backend.address, **backend.options) as store:
@@ -50,23 +50,45 @@ def check_seam(backend: Backend, agent: Agent, *, calls: list[str], kind: str = 
                 answer = await agent(run, made, "Weather in Lisbon?")
             assert made == calls
             head = (await chat.info()).head
+            other: list[str] = []
             for _ in range(2):
                 again: list[str] = []
                 async with tape.replay(chat, run.id) as replayed:
                     assert await agent(replayed, again, "Weather in Lisbon?") == answer
                 assert (again, replayed.report.ok) == ([], True)
                 assert replayed.report.matched == len(calls)
-            other: list[str] = []
+            forged = await _forged(store.tape("forged"), chat)
+            with pytest.raises(Exception) as refused:
+                async with tape.replay(forged, run.id) as misled:
+                    await agent(misled, other, "Weather in Lisbon?")
+            assert isinstance(_cause(refused.value, tape.TapeError), tape.InvalidEntry), repr(refused.value)
             with pytest.raises(Exception) as error:
                 async with tape.replay(chat, run.id) as changed:
                     await agent(changed, other, "Weather in Porto?")
             assert other == []
-            diverged: BaseException | None = error.value
-            while diverged is not None and not isinstance(diverged, tape.Diverged):
-                diverged = diverged.__cause__ or diverged.__context__
-            assert diverged is not None, repr(error.value)
+            assert _cause(error.value, tape.Diverged) is not None, repr(error.value)
             assert changed.report.first is not None
             assert changed.report.first.kind == kind
             assert (await chat.info()).head == head
 
     asyncio.run(story())
+
+
+def _cause(error: BaseException | None, kind: type[tape.TapeError]) -> BaseException | None:
+    """Return the first error of a kind in a chain of errors."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+async def _forged(copy: Any, chat: Any) -> Any:
+    """Copy a recorded run to another tape, with answers that no framework gave."""
+    value = {"is": {"forged": 1}}
+    async for entry in chat.entries(kinds=["event"]):
+        data = dict(entry.payload.data)
+        if "chunks" in data:
+            data["chunks"] = [[at, value] for at, _ in data["chunks"]]
+        elif "value" in data:
+            data["value"] = value
+        await copy.event(entry.payload.name, data, key=entry.key)
+    return copy

@@ -244,13 +244,13 @@ class SqliteDatabase(Database):
                 except (sqlite3.Error, ProcessForked):
                     # Kept, it would hold the write lock of the file from now on.
                     self._drop_writer()
-            told = sqlite_error(error, self.timeout)
-            if isinstance(told, Broken):
-                raise self.outdated(told) from error
-            if again is not None and isinstance(told, Collision) and self._writer is not None:
+            explained = sqlite_error(error, self.timeout)
+            if isinstance(explained, Broken):
+                raise self.outdated(explained) from error
+            if again is not None and isinstance(explained, Collision) and self._writer is not None:
                 return self._run(connection, transaction, again)
-            if told is not error:
-                raise told from error
+            if explained is not error:
+                raise explained from error
             raise
         done = transaction.after_commit
         if done is not None:
@@ -312,8 +312,8 @@ class SqliteDatabase(Database):
                 cursor.execute("BEGIN")
             return work(transaction)
         except sqlite3.Error as error:
-            told = sqlite_error(error, self.timeout)
-            raise (self.outdated(told) if isinstance(told, Broken) else told) from error
+            explained = sqlite_error(error, self.timeout)
+            raise (self.outdated(explained) if isinstance(explained, Broken) else explained) from error
         finally:
             self._running.discard(transaction)
             cursor.close()

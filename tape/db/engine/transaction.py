@@ -150,8 +150,14 @@ class Transaction:
         row = self.one(statement, params)
         return None if row is None else next(iter(row))
 
+    def listed(self, statement: Statement[R], params: Row) -> list[R]:
+        """Return the rows of a query over many tapes, of which no head is read; checks the revision."""
+        rows = self.all(statement, params)
+        self.check_revision()
+        return rows
+
     def check_revision(self) -> None:
-        """Raise SchemaTooNew when another process has migrated the database.
+        """Raise SchemaTooNew or SchemaTooOld when another process has given the database another revision.
 
         Ask after a write: from then on a migration waits until this transaction ends.
         """

@@ -62,11 +62,11 @@ class Feed:
 
         def read_page(tx: Transaction) -> tuple[list[Entry], int, bool]:
             try:
-                rows = tx.all(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
+                rows = tx.listed(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
             except sqlite3.OperationalError:
                 # A damaged text fails the whole page; whatever else it was fails again.
                 with any_text(tx):
-                    rows = tx.all(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
+                    rows = tx.listed(self._sql.feed_page, (*self.at(after), most, tx.snapshot().oldest))
             entries = [entry for entry in (self._entry(tx, row) for row in rows) if entry is not None]
             reached = join_position(rows[-1].entry.xid, rows[-1].entry.position) if rows else after
             return entries, reached, len(rows) == most
@@ -134,7 +134,12 @@ class Feed:
         """Keep the position of a named reader."""
         xid, number = split_position(self._db.postgres, position)
         values = (self._owner or "", name, xid, number, 0)
-        self._db.repeat("\0consumer", lambda tx: tx.run(self._sql.put_consumer, values))
+
+        def put(tx: Transaction) -> None:
+            tx.run(self._sql.put_consumer, values)
+            tx.check_revision()
+
+        self._db.repeat("\0consumer", put)
 
 
 class Following:

@@ -94,7 +94,7 @@ class Catalog:
         params = [conditions[name] for name in sorted(conditions)]
         if cursor is not None and order == "updated":
             params.append(moment_of)
-        rows = self._db.read(lambda tx: tx.all(statement, (*params, limit + 1)))
+        rows = self._db.read(lambda tx: tx.listed(statement, (*params, limit + 1)))
         return [_with_cursor(row, order) for row in rows[:limit]], len(rows) > limit
 
     def oldest_first(self, filters: dict[str, Any], page: int = 200) -> Iterator[list[Candidate]]:
@@ -106,7 +106,7 @@ class Catalog:
         statement = self._sql.listing(frozenset(conditions), "oldest", None)
         while True:
             params = (*(conditions[name] for name in sorted(conditions)), page)
-            tapes = [_listed(row) for row in self._db.read(lambda tx, params=params: tx.all(statement, params))]  # type: ignore[misc]
+            tapes = [_listed(row) for row in self._db.read(lambda tx, params=params: tx.listed(statement, params))]  # type: ignore[misc]
             if not tapes:
                 return
             yield tapes
@@ -129,17 +129,17 @@ class Catalog:
 
     def _used(self, tx: Transaction, number: int, seq: int, most: int) -> list[UsedRow]:
         if self._owner is None:
-            return tx.all(self._sql.used, (number, seq, most))
-        return tx.all(self._sql.used_by_owner, (self._owner, number, seq, most))
+            return tx.listed(self._sql.used, (number, seq, most))
+        return tx.listed(self._sql.used_by_owner, (self._owner, number, seq, most))
 
     def stats(self) -> Stats:
         """Count tapes, entries, messages and bytes."""
 
         def count(tx: Transaction) -> tuple[list[CountRow], int]:
             if self._owner is None:
-                counts, weight = tx.all(self._sql.counts, ()), tx.value(self._sql.weight, ())
+                counts, weight = tx.listed(self._sql.counts, ()), tx.value(self._sql.weight, ())
             else:
-                counts = tx.all(self._sql.counts_of, (self._owner,))
+                counts = tx.listed(self._sql.counts_of, (self._owner,))
                 weight = tx.value(self._sql.weight_of, (self._owner,))
             return counts, int(weight or 0)
 

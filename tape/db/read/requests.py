@@ -66,7 +66,7 @@ def open_requests(
         params = (*(scope[name] for name in sorted(scope)), *after, _PAGE)
 
         def read_page(tx: Transaction, params: tuple[object, ...]) -> tuple[list[AskedRow], int]:
-            return tx.all(statement, params), tx.now(clock)
+            return tx.listed(statement, params), tx.now(clock)
 
         rows, now = database.read(partial(read_page, params=params))
         more = len(rows) == _PAGE

@@ -50,7 +50,7 @@ def found_version(run: Run, tables: Tables, known: tuple[str, ...]) -> str | Non
 
 
 def check_revision(revision: str) -> None:
-    """Raise SchemaTooNew or SchemaTooOld if the database is not, or no longer, at the revision of this release."""
+    """Raise SchemaTooNew or SchemaTooOld unless the database is at the revision of this release."""
     if revision != REVISION:
         raise (SchemaTooOld if revision in KNOWN else SchemaTooNew)(revision, REVISION)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct
 
 import tape
 from tape import AsyncRun, InvalidEntry, Run
+from tape.integrations.seams.rebuilding import rebuilding
 
 __all__ = ["AsyncExchanges", "Exchanges"]
 
@@ -21,8 +25,31 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 }
 """How servers write JSON. A body in another layout is kept as text, since a replay answers with the same bytes."""
 _WITHHELD = "[redacted]"
+_DEEPEST = 100
+"""JSON that is nested deeper is kept as text: a tape takes no more than it can check."""
 _READING = {"GET", "HEAD", "OPTIONS"}
 """Methods that change nothing on the server."""
+
+
+class _Answer(Struct):
+    """An answer as it is recorded, with its body in one of three forms."""
+
+    status: Annotated[int, Meta(ge=100, le=999)]
+    headers: dict[str, str | list[str]]
+    json: Any = UNSET
+    layout: Literal["compact", "python", "indented"] = "compact"
+    base64: str | None = None
+    text: str = ""
+
+    def content(self) -> bytes:
+        """Return the body."""
+        if self.json is not UNSET:
+            return json.dumps(self.json, **_LAYOUTS[self.layout]).encode()
+        return self.text.encode() if self.base64 is None else base64.b64decode(self.base64)
+
+
+# Threads that are the first to read a class at one moment may end the process: here only the import is.
+msgspec.json.Decoder(_Answer)
 
 
 class _Recorded:
@@ -57,13 +84,16 @@ class _Recorded:
         return self._run.tool(call, name=self._name, effect=effect, redact=self._redact)
 
     def _answer(self, data: Any, request: Any) -> Any:
-        headers = [
-            (name, value)
-            for name, values in data["headers"].items()
-            for value in (values if isinstance(values, list) else [values])
-            if value != _WITHHELD
-        ]
-        return self.response(data["status"], headers=headers, content=_bytes(data), request=request)
+        """Return the answer as the client's own type. Raises InvalidEntry for a recorded value that is none."""
+        with rebuilding():
+            answer = msgspec.convert(data, _Answer)
+            headers = [
+                (name, value)
+                for name, values in answer.headers.items()
+                for value in (values if isinstance(values, list) else [values])
+                if value != _WITHHELD
+            ]
+            return self.response(answer.status, headers=headers, content=answer.content(), request=request)
 
 
 class Exchanges(_Recorded):
@@ -136,12 +166,6 @@ def _content(content: bytes) -> dict[str, Any]:
     return {"text": text}
 
 
-def _bytes(data: dict[str, Any]) -> bytes:
-    if "json" in data:
-        return json.dumps(data["json"], **_LAYOUTS[data["layout"]]).encode()
-    return base64.b64decode(data["base64"]) if "base64" in data else str(data["text"]).encode()
-
-
 def _body(body: bytes) -> Any:
     """Return a body so that two of them can be compared field by field if it is JSON, and else as text."""
     value = _json(body)
@@ -154,9 +178,20 @@ def _body(body: bytes) -> Any:
 
 
 def _json(body: str | bytes) -> Any:
-    """Return an object or a list from its JSON; None for anything else, and for what a tape holds no equal of."""
+    """Return an object or a list from its JSON; None for anything else, for what is nested too deep, and for what a
+    tape holds no equal of.
+    """
     try:
         value = json.loads(body)
-        return value if isinstance(value, dict | list) and not tape.lenient(value)[1] else None
     except (ValueError, RecursionError):
         return None
+    kept = isinstance(value, dict | list) and not _is_deep(value) and not tape.lenient(value)[1]
+    return value if kept else None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [item for items in inside for item in items]
+    return bool(level)

@@ -14,6 +14,7 @@ from google.adk.models import LlmRequest, LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
 from tape import AsyncRun, Redact, Run
+from tape.integrations.seams.rebuilding import rebuilding
 from tape.integrations.seams.settings import compared
 
 __all__ = ["TapePlugin"]
@@ -87,7 +88,9 @@ class TapePlugin(BasePlugin):
 
         if await call.begin(self._run.model(ask, redact=self._redact), _request(llm_request)):
             assert call.task is not None
-            return LlmResponse.model_validate(call.task.result())
+            data = call.task.result()
+            with rebuilding():
+                return LlmResponse.model_validate(data)
         self._calls["model", callback_context.invocation_id, callback_context.agent_name] = call
         return None
 

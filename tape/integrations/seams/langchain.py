@@ -11,6 +11,7 @@ from langchain_core.messages import BaseMessage, ToolMessage, message_to_dict, m
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from tape import AsyncRun, InvalidEntry, Redact, Run
+from tape.integrations.seams.rebuilding import rebuilding
 from tape.integrations.seams.settings import compared
 
 __all__ = ["TapeMiddleware"]
@@ -44,7 +45,7 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
         def ask(model: Any, messages: Any, tools: Any, settings: Any) -> Any:
             return _answer(handler(request))
 
-        return _response(self._run.model(ask, redact=self._redact)(**_request(request)))
+        return self._response(self._run.model(ask, redact=self._redact)(**_request(request)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[..., Awaitable[ModelResponse[Any]]]
@@ -54,7 +55,7 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
         async def ask(model: Any, messages: Any, tools: Any, settings: Any) -> Any:
             return _answer(await handler(request))
 
-        return _response(await self._run.model(ask, redact=self._redact)(**_request(request)))
+        return self._response(await self._run.model(ask, redact=self._redact)(**_request(request)))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> Any:
         """Call the tool, or answer from the recording."""
@@ -76,9 +77,15 @@ class TapeMiddleware(AgentMiddleware[Any, Any, Any]):
         name = request.tool_call["name"]
         return self._run.tool(call, name=name, effect=self._effects.get(name), redact=self._redact)
 
+    def _response(self, data: Any) -> ModelResponse[Any]:
+        with rebuilding():
+            return ModelResponse(result=messages_from_dict(data["messages"]), structured_response=data["structured"])
+
     def _result(self, request: ToolCallRequest, data: Any) -> ToolMessage:
-        (message,) = messages_from_dict([data])
-        assert isinstance(message, ToolMessage)
+        with rebuilding():
+            (message,) = messages_from_dict([data])
+            if not isinstance(message, ToolMessage):
+                raise InvalidEntry("result", "the recorded value is not a tool message")
         return message.model_copy(update={"tool_call_id": request.tool_call["id"]})
 
 
@@ -105,10 +112,6 @@ def _answer(response: ModelResponse[Any]) -> dict[str, Any]:
     structured: Any = response.structured_response
     dumped = structured.model_dump(mode="json") if hasattr(structured, "model_dump") else structured
     return {"messages": [message_to_dict(message) for message in response.result], "structured": dumped}
-
-
-def _response(data: Any) -> ModelResponse[Any]:
-    return ModelResponse(result=messages_from_dict(data["messages"]), structured_response=data["structured"])
 
 
 def _told(result: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from agents.items import TResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tape import AsyncRun, Redact, Run
+from tape.integrations.seams.rebuilding import rebuilding
 from tape.integrations.seams.settings import compared
 
 __all__ = ["TapeModel"]
@@ -49,7 +50,9 @@ class TapeModel(Model):
             return _response.dump_python(await self._inner.get_response(*args, **kwargs), mode="json")
 
         request = _request(self._inner, *args, **kwargs)
-        return _response.validate_python(await self._run.model(ask, name=self._name, redact=self._redact)(**request))
+        data = await self._run.model(ask, name=self._name, redact=self._redact)(**request)
+        with rebuilding():
+            return _response.validate_python(data)
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """Stream the answer of the model, or the recorded one."""
@@ -60,7 +63,9 @@ class TapeModel(Model):
 
         request = _request(self._inner, *args, **kwargs)
         async for data in self._run.model(ask, name=self._name, redact=self._redact)(**request):
-            yield _event.validate_python(data)
+            with rebuilding():
+                event = _event.validate_python(data)
+            yield event
 
     async def close(self) -> None:
         """Close the inner model."""

@@ -11,7 +11,8 @@ from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestPar
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from tape import AsyncRun, Redact, Run
+from tape import AsyncRun, InvalidEntry, Redact, Run
+from tape.integrations.seams.rebuilding import rebuilding
 from tape.integrations.seams.settings import compared
 
 __all__ = ["TapeModel"]
@@ -62,9 +63,10 @@ class TapeModel(WrapperModel):
             tools=[_tool(tool) for tool in _tools(model_request_parameters)],
             settings=compared(model_settings),
         )
-        (response,) = ModelMessagesTypeAdapter.validate_python([data])
-        if not isinstance(response, ModelResponse):
-            raise TypeError("the recorded value is not a model response")
+        with rebuilding():
+            (response,) = ModelMessagesTypeAdapter.validate_python([data])
+            if not isinstance(response, ModelResponse):
+                raise InvalidEntry("result", "the recorded value is not a model response")
         return response
 
     @asynccontextmanager

@@ -235,8 +235,8 @@ class Field:
             items = self.json()
             parts = parts_of_list([encoded(item) for item in before.json()], [encoded(item) for item in items])
             if parts is not None:
-                found = [Added(items[part]) if isinstance(part, slice) else part for part in parts]
-                return StoredField(of=seq, parts=found)
+                stored_parts = [Added(items[part]) if isinstance(part, slice) else part for part in parts]
+                return StoredField(of=seq, parts=stored_parts)
         elif isinstance(self.value, str) and before.raw[:1] == b'"':
             text = self.json()
             if (keep := shared_length(before.json(), text)) >= SHORTEST:

@@ -124,6 +124,10 @@ class Lanes:
         """Return the lane of what a call of ``lane`` does itself, in this thread or task."""
         return lane.inside(n, _running())
 
+    def at(self, path: str) -> Lane:
+        """Return a lane of this path for one call of this thread or task."""
+        return Lane(path, _running(), self.root)
+
     def named(self, name: str) -> Lane:
         """Return a new lane of this name beside the current one."""
         return self.current().child(_running(), name)

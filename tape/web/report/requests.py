@@ -38,7 +38,7 @@ class Requests:
     def _field(self, name: str, stored: Any, texts: dict[str, _Text]) -> Any:
         if not _adds_text(stored):
             return stored
-        before = self._texts.get(stored["of"], {}).get(str(stored.get("field", name)))
+        before = self._texts.get(stored["of"], {}).get(name)
         if before is None or name not in texts:
             return stored | {"add": REDACTED}
         keep = common(before[1], texts[name][1])
@@ -66,13 +66,13 @@ class Requests:
         for name, stored in request.items():
             if not isinstance(stored, dict):
                 continue
-            before = self._texts.get(stored.get("of", 0), {}).get(str(stored.get("field", name)))
+            before = self._texts.get(stored.get("of", 0), {}).get(name)
             if isinstance(stored.get("is"), str):
                 texts[name] = stored["is"], self._clean.text(stored["is"])
             elif before is not None and _adds_text(stored):
                 text = before[0][: stored["keep"]] + stored["add"]
                 texts[name] = text, self._clean.text(text)
-            elif before is not None and stored.keys() <= {"of", "field"}:
+            elif before is not None and stored.keys() <= {"of"}:
                 texts[name] = before
         return texts
 

@@ -256,3 +256,61 @@ def test_a_request_without_an_outcome_is_unknown(quick: Backend) -> None:
 def test_the_section_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What the page shows is what happens."""
     check_section("httpx`", monkeypatch, tmp_path)
+
+
+FORGED = [
+    "answer",
+    5,
+    None,
+    {},
+    {"status": "200", "headers": {}, "text": ""},
+    {"status": 200, "headers": [["x", "1"]], "text": "hi"},
+    {"status": 200, "headers": {"x": 1}, "text": "hi"},
+    {"status": 200, "headers": {}, "json": 1, "layout": "wide"},
+    {"status": 200, "headers": {}, "base64": 5},
+    {"status": 200, "headers": {}, "base64": "a"},
+    {"status": 200, "headers": {}, "text": 5},
+]
+
+
+@each
+@pytest.mark.parametrize("answer", FORGED, ids=repr)
+def test_a_forged_answer_is_refused(quick: Backend, library: Any, tapes: Any, answer: Any) -> None:
+    """An answer that no transport recorded is an error of the library, and none of the language."""
+    with quick.open() as store:
+        chat, forged = store.tape("chat"), store.tape("forged")
+        with (
+            tape.record(chat, id="r") as run,
+            library.Client(transport=tapes.TapeTransport(run, server(library, []))) as client,
+        ):
+            client.get("https://api.example/chat")
+        for entry in chat.entries(kinds=["event"]):
+            data: Any = entry.payload.data  # type: ignore[union-attr]
+            if entry.payload.name == "run.result":  # type: ignore[union-attr]
+                data = {**data, "value": {"is": answer}}
+            forged.event(entry.payload.name, data, key=entry.key)  # type: ignore[union-attr]
+        with (
+            tape.replay(forged, "r") as again,
+            library.Client(transport=tapes.TapeTransport(again)) as client,
+            pytest.raises(tape.InvalidEntry, match="recorded data"),
+        ):
+            client.get("https://api.example/chat")
+
+
+@each
+@pytest.mark.parametrize("depth", [99, 100, 101, 150, 200, 300, 5_000])
+def test_a_deep_body_is_kept_as_it_is(quick: Backend, library: Any, tapes: Any, depth: int) -> None:
+    """A request and an answer of any depth are recorded, and replayed with the same bytes."""
+    body = "[" * depth + "]" * depth
+
+    def ask(run: Any, inner: Any) -> str:
+        with library.Client(transport=tapes.TapeTransport(run, inner)) as client:
+            text: str = client.post("https://api.example/deep", content=body).text
+            return text
+
+    with quick.open() as store:
+        chat = store.tape("chat")
+        with tape.record(chat) as run:
+            assert ask(run, library.MockTransport(lambda _: library.Response(200, text=body))) == body
+        with tape.replay(chat, run.id) as again:
+            assert ask(again, None) == body

@@ -56,7 +56,10 @@ class HeadRow(NamedTuple):
 
     @classmethod
     def checked(cls, values: Sequence[Any]) -> HeadRow:
-        """Return the row; raises SchemaTooNew when another process has migrated the database."""
+        """Return the row.
+
+        Raises SchemaTooNew or SchemaTooOld when another process has given the database another revision.
+        """
         row = cls._make(values)
         check_revision(row.revision)
         return row
