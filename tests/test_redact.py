@@ -244,6 +244,33 @@ class TestTexts:
             deep = {"a": deep}
         assert "kept" not in json.dumps(clean(deep))
 
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda n: "password=a&" * n,
+            lambda n: "password=a(" * n,
+            lambda n: "password=str=" * n,
+            lambda n: "password: " + "so " * n + "=",
+            lambda n: "7" * 16 * n,
+            lambda n: "[" + "7777777777777777," * n + "0]",
+            lambda n: "".join(f'data: {{"delta":"password=a{i}& "}}\n' for i in range(n // 4)),
+        ],
+        ids=["parameters", "code", "types", "prose", "digits", "numbers", "events"],
+    )
+    def test_four_times_the_text_takes_about_four_times_the_time(self, made: Callable[[int], str]) -> None:
+        """Also where every place looks like the beginning of a secret that goes on to the end of the text."""
+
+        def seconds(text: str) -> float:
+            took = []
+            for _ in range(3):
+                clean = tape.Redact(["password"], [r"\d{16}"])
+                begun = time.process_time()
+                clean.text(text)
+                took.append(time.process_time() - begun)
+            return min(took)
+
+        assert seconds(made(8_000)) < 9 * max(seconds(made(2_000)), 0.002)
+
     def test_wrong_arguments_are_refused(self) -> None:
         """A single text in place of a list, something that is no text, and a pattern that is none."""
         for wrong in ({"fields": "password"}, {"fields": [1]}, {"patterns": "x"}, {"patterns": ["("]}):

@@ -113,8 +113,10 @@ _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u([0-9a-fA-F]{4
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{14,}={0,2}")
 _OBJECT_LINE = re.compile(r"^(?:data:)?[ \t]*(\{.*\})[ \t\r]*$", re.M)
-_PROSE = re.compile(r"(?:[^\W\d_]['\u2019\w-]*[.,:!?]? +){2,}[^=]*")
+_PROSE = re.compile(r"(?:[^\W\d_]['\u2019\w-]*[.,:!?]? +(?! )){2}[^=]*")
 """Words behind the name of a field at the beginning of a line: prose."""
+_HEAD = 500
+"""Characters of a value without quotes by which it is known as code or a type."""
 _SCHEMA = {
     "anyOf", "deprecated", "description", "format", "maxLength", "minLength", "nullable", "pattern", "readOnly",
     "title", "type", "writeOnly",
@@ -295,9 +297,7 @@ class Redact:
             if "=" in text:
                 yield from (_Edit(*match.span(1), REDACTED) for match in _PARAMETER.finditer(text))
         for own in self._patterns:
-            for match in own.finditer(text):
-                if match.end() > match.start():
-                    yield _whole_number(text, match.start(), match.end())
+            yield from _whole_numbers(text, own)
 
     def _named(self, text: str) -> Iterator[_Edit]:
         """Yield the values of fields of these names, at any depth."""
@@ -596,7 +596,8 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
             at += 1
     if text.startswith(REDACTED, at):
         return None
-    word = _WORD.match(text, at, at if kind == "part" else len(text))
+    # Of a parameter only the letters before a quote count. Its word may go on to the end of the text.
+    word = _WORD.match(text, at, {"part": at, "parameter": at + 3}.get(kind, len(text)))
     assert word is not None
     slashes = 0
     while text[word.end() + slashes : word.end() + slashes + 1] == "\\":
@@ -612,6 +613,12 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
     if kind == "json":
         end = word.end()
         return _Edit(at, end, f"{quote}{REDACTED}{quote}") if end > at else None
+    head = _VALUES[kind].match(text, at, at + _HEAD)
+    assert head is not None
+    # Code and types are known by their beginning, so that a value which stays is not read to its end.
+    code = kind == "parameter" and ("(" in head[0] or "[" in head[0])
+    if code or _TYPE.fullmatch(head[0].rstrip()):
+        return None
     rest = _VALUES[kind].match(text, at)
     assert rest is not None
     end = at + len(rest[0].rstrip())
@@ -619,8 +626,7 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
         end = min(end, _literal_end(text, at, end))
     if "line" in kind and _PROSE.fullmatch(rest[0].strip()):
         return None
-    code = kind == "parameter" and ("(" in rest[0] or "[" in rest[0])
-    return _Edit(at, end, REDACTED) if end > at and not code and not _TYPE.fullmatch(rest[0].rstrip()) else None
+    return _Edit(at, end, REDACTED) if end > at else None
 
 
 def _string_end(text: str, at: int, mark: str, slashes: int) -> tuple[int, int]:
@@ -679,21 +685,31 @@ def _container_end(text: str, at: int, quote: str) -> int:
     return len(text)
 
 
-def _whole_number(text: str, start: int, end: int) -> _Edit:
-    """Return the edit that takes out what a pattern matched: of a number in JSON all of it, so that it stays JSON."""
-    if not _NUMBER.fullmatch(text, start, end):
-        return _Edit(start, end, REDACTED)
-    first, last = start, end
-    while first and _NUMBER.match(text[first - 1]):
-        first -= 1
-    while last < len(text) and _NUMBER.match(text[last]):
-        last += 1
-    before, after = text[max(0, first - 50) : first].rstrip()[-1:], text[last : last + 50].lstrip()[:1]
-    if before and before in ":[," and after and after in ",}]":
-        opening = text.rfind('"', 0, first)
-        quote = "\\" * (_slashes(text, opening) if opening >= 0 else 0) + '"'
-        return _Edit(first, last, f"{quote}{REDACTED}{quote}")
-    return _Edit(start, end, REDACTED)
+def _whole_numbers(text: str, pattern: re.Pattern[str]) -> Iterator[_Edit]:
+    """Yield the edits that take out what a pattern matches: of a number in JSON all of it, so that it stays JSON."""
+    last, quote, whole = 0, '"', False
+    for match in pattern.finditer(text):
+        start, end = match.span()
+        if start == end:
+            continue
+        if not _NUMBER.fullmatch(text, start, end):
+            yield _Edit(start, end, REDACTED)
+            continue
+        if start >= last:
+            # A number of which nothing was matched before. Later matches in it are not measured again.
+            first, before_it = start, last
+            while first > before_it and _NUMBER.match(text[first - 1]):
+                first -= 1
+            opening = text.rfind('"', before_it, first)
+            if opening >= 0:
+                quote = "\\" * _slashes(text, opening) + '"'
+            last = _NUMBER.match(text, start).end()  # type: ignore[union-attr]
+            before, after = text[max(0, first - 50) : first].rstrip()[-1:], text[last : last + 50].lstrip()[:1]
+            whole = bool(before and before in ":[," and after and after in ",}]")
+            if whole:
+                yield _Edit(first, last, f"{quote}{REDACTED}{quote}")
+        if not whole:
+            yield _Edit(start, end, REDACTED)
 
 
 def _apart(edits: list[_Edit]) -> list[_Edit]:
@@ -770,16 +786,18 @@ def _put(value: Any, place: tuple[Any, ...], text: Any) -> Any:
 
 def _cut(texts: list[Any], edits: Sequence[tuple[int, int, Any]]) -> list[Any]:
     """Return the pieces of a text after the edits of the whole. A replacement goes into the first piece it touches."""
-    made, begin = [], 0
+    made, begin, number = [], 0, 0
     for text in texts:
         end, parts, last = begin + len(text), [], begin
-        for start, stop, replacement in edits:
-            if stop <= begin or start >= end:
-                continue
+        while number < len(edits) and edits[number][0] < end:
+            start, stop, replacement = edits[number]
             parts.append(text[last - begin : max(start, begin) - begin])
             if start >= begin:
                 parts.append(replacement)
             last = min(stop, end)
+            if stop > end:
+                break
+            number += 1
         parts.append(text[last - begin :])
         made.append(text[:0].join(parts))
         begin = end
