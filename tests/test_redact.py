@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import itertools
 import json
 import random
@@ -126,6 +127,31 @@ class TestTexts:
         for _ in range(4):
             assert clean.text(text) == expected
             text, expected = json.dumps(text), json.dumps(expected)
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            lambda s: {"name": "password", "description": "d", "value": s},
+            lambda s: {"value": s, "name": "password"},
+            lambda s: {"key": "password", "type": "text", "value": s},
+            lambda s: {"Key": "password", "Value": s},
+            lambda s: {"name": "password", "description": "a } b", "value": s},
+            lambda s: {"name": None, "key": "password", "value": s},
+            lambda s: {"name": "a", "tags": [{"x": 1}], "key": "password", "n": {"value": "kept"}, "value": s},
+        ],
+    )
+    def test_a_value_is_found_whose_name_stands_beside_it(self, shape: Callable[[str], Any]) -> None:
+        """In any order and case, with other fields between; in objects and in texts, encoded and with spaces."""
+        clean, secret = tape.Redact(["password"]), next(secrets())
+        held, expected = [shape(secret), {"name": "user", "value": "kept"}], shape(REDACTED)
+        assert clean(held) == [expected, held[1]]
+        for written in (
+            json.dumps,
+            repr,
+            lambda value: json.dumps(json.dumps(value)),
+            functools.partial(json.dumps, indent=1),
+        ):
+            assert clean.text(written(held)) == written([expected, held[1]])
 
     @pytest.mark.parametrize(
         "token",
@@ -251,11 +277,12 @@ class TestTexts:
             lambda n: "password=a(" * n,
             lambda n: "password=str=" * n,
             lambda n: "password: " + "so " * n + "=",
+            lambda n: '"name":"password","value":{' * n,
             lambda n: "7" * 16 * n,
             lambda n: "[" + "7777777777777777," * n + "0]",
             lambda n: "".join(f'data: {{"delta":"password=a{i}& "}}\n' for i in range(n // 4)),
         ],
-        ids=["parameters", "code", "types", "prose", "digits", "numbers", "events"],
+        ids=["parameters", "code", "types", "prose", "names", "digits", "numbers", "events"],
     )
     def test_four_times_the_text_takes_about_four_times_the_time(self, made: Callable[[int], str]) -> None:
         """Also where every place looks like the beginning of a secret that goes on to the end of the text."""

@@ -91,7 +91,13 @@ _BARE = re.compile(r"(?:(?<=[{,(])|^|(?<=\\n))[ \t]*(?:[>+#-] ?)?([\w.-]{1,100})
 """The name of a field without quotes: a header, YAML, an object of JavaScript."""
 _EQUALS = re.compile(r"([\w.%\[\]-]{1,100})=(?=[^=\s&])")
 _PAIR = re.compile(r"[\[,]\s*[\[(]\s*(\\*[\"'])([^\"'\n]{1,200}?)\1\s*,")
-_NAME_AND_VALUE = re.compile(r"(\\*\")(?:name|key)\1\s*:\s*\1([^\"\\\n]{1,200})\1\s*,\s*\1value\1\s*:")
+_NAMING = ("name", "key")
+"""Fields that hold the name of another field, whose value stands in a field "value" beside them."""
+_NAME_OR_VALUE = re.compile(
+    r"(?P<open>[{(\[])|(?P<close>[})\]])"
+    r"|(?P<quote>\\*[\"'])(?i:(?:name|key)(?P=quote)\s*:\s*(?P=quote)(?P<name>[^\"'\\\n]{1,200})|(?P<value>value)(?P=quote)\s*:"
+    r"|[^\"'\\\n]*(?P=quote)(?=\s*[,}\]]))"
+)
 _BREAK = r"(?:\\+r\\+n|\\+n|\r?\n)"
 _FORM_PART = re.compile(
     rf"form-data; ?name=\\*\"([^\"\\\r\n]{{1,200}})\\*\"(?:;[^\\\r\n]{{0,300}})?{_BREAK}"
@@ -232,11 +238,11 @@ class Redact:
             while shown in cleaned:
                 shown += "'"
             cleaned[shown] = self._member(name, item, depth)
-        if "value" in value:
-            # A header or a parameter as tools write them: {"name": …, "value": …}.
-            named = value.get("name", value.get("key"))
-            if isinstance(named, str) and self._is_field(named):
-                cleaned["value"] = REDACTED
+        # A header or a parameter as tools write them: {"name": …, "value": …}.
+        if any(
+            isinstance(item, str) and _spelled(name) in _NAMING and self._is_field(item) for name, item in value.items()
+        ):
+            cleaned = {name: REDACTED if _spelled(name) == "value" else item for name, item in cleaned.items()}
         return cleaned
 
     def _member(self, name: str, item: Any, depth: int) -> Any:
@@ -331,11 +337,31 @@ class Redact:
             for match in _EQUALS.finditer(text):
                 yield match[1], match.end(), '"', "parameter"
         if "," in text:
-            for match in (*_PAIR.finditer(text), *_NAME_AND_VALUE.finditer(text)):
+            for match in _PAIR.finditer(text):
                 yield match[2], match.end(), match[1], "json"
+            if "value" in text.lower():
+                yield from self._named_beside(text)
         if "form-data" in text:
             for match in _FORM_PART.finditer(text):
                 yield match[1], match.end(), '"', "part"
+
+    def _named_beside(self, text: str) -> Iterator[tuple[str, int, str, str]]:
+        """Yield the values whose names stand in a field beside them: ``{"name": …, "value": …}``, in either order."""
+        levels: list[tuple[list[str], list[tuple[int, str]]]] = [([], [])]
+        for match in _NAME_OR_VALUE.finditer(text):
+            names, values = levels[-1]
+            if match["open"]:
+                levels.append(([], []))
+            elif match["name"]:
+                if self._is_name(match["name"]):
+                    names.append(match["name"])
+            elif match["value"]:
+                values.append((match.end(), match["quote"]))
+            elif match["close"] and len(levels) > 1:
+                levels.pop()
+                yield from ((names[0], at, quote, "json") for at, quote in values if names)
+        for names, values in levels:
+            yield from ((names[0], at, quote, "json") for at, quote in values if names)
 
     def _is_name(self, name: str) -> bool:
         if self._is_field(name):
@@ -504,6 +530,10 @@ def _listed(values: Any, field: str, also: type = str) -> list[Any]:
     if not all(isinstance(value, str | also) for value in listed):
         raise InvalidEntry(field, "must be a list of strings")
     return listed
+
+
+def _spelled(name: str) -> str:
+    return name.lower() if len(name) <= len("value") else ""
 
 
 @functools.lru_cache(4_096)
