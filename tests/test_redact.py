@@ -19,6 +19,7 @@ from support.backends import Backend
 from support.sizes import heavy, size
 
 import tape
+from tape.core.redact import redactor
 from tape.web.report.redact import Redaction
 from tape.web.report.report import write
 
@@ -649,6 +650,44 @@ class TestRuns:
         assert "Zq" not in text
         assert "hunter2" not in text
         assert text.count("*** password=[redacted]") == 4
+
+    def test_a_function_cleans_names_ids_and_notes(self, store: tape.Store) -> None:
+        """A function is asked for texts, too: names of runs and tools, ids, and paths of what could not be kept."""
+        chat = store.tape("chat")
+
+        def hide(value: Any) -> Any:
+            return json.loads(json.dumps(value).replace("hunter2", "***"))
+
+        def failing() -> None:
+            raise LookupError({"hunter2": object()})
+
+        with tape.record(chat, "of hunter2", redact=hide) as run:
+            run.tool(lambda: {"hunter2": object()}, name="tool hunter2", effect="read")()
+            with pytest.raises(LookupError):
+                run.tool(failing, effect="read")()
+        assert "hunter2" not in shown(chat)
+        assert "***" in shown(chat)
+        with pytest.raises(tape.InvalidEntry), tape.record(chat, id="hunter2", redact=hide):
+            pass
+
+    def test_a_function_that_takes_no_texts_leaves_names(self, store: tape.Store) -> None:
+        """It keeps names as they are, and takes out notes that it cannot clean."""
+        chat = store.tape("chat")
+        with tape.record(chat, "nightly", redact=lambda value: {**value, "seen": 1}) as run:
+            run.tool(lambda: {"hunter2": object()}, name="look", effect="read")()
+        assert "name='nightly'" in shown(chat) or "'name': 'nightly'" in shown(chat)
+        notes = [note for _, data in kept(chat) for note in (data.get("value") or {}).get("replaced", ())]
+        assert notes == [REDACTED]
+
+    def test_a_function_makes_equal_redactors(self) -> None:
+        """A run remembers each function once, however many calls it is passed to."""
+
+        def hide(value: Any) -> Any:
+            return value
+
+        assert redactor(hide) == redactor(hide)
+        assert redactor(hide, ["a"]) == redactor(hide, tape.Redact(["a"]))
+        assert redactor(hide) != redactor(hide, ["a"])
 
     def test_an_awaited_run_does_the_same(self, backend: Backend) -> None:
         """Input, requests, streams, snapshots and errors of a run on an AsyncStore."""

@@ -455,7 +455,7 @@ class Redactor(Protocol):
         """Return a JSON value, or bytes, without secrets."""
 
     def text(self, text: str) -> str:
-        """Return a name without secrets; functions of the caller's are asked for values only."""
+        """Return a name without secrets; an answer of a caller's function that is no text is not used."""
 
     def stream(self, values: Sequence[Any]) -> list[Any]:
         """Return the chunks of a stream without secrets."""
@@ -465,6 +465,9 @@ class _Several:
     def __init__(self, parts: list[Any]) -> None:
         self._parts = parts
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Several) and self._parts == other._parts
+
     def __call__(self, value: Any) -> Any:
         for part in self._parts:
             whole = isinstance(part, Redact | _Several) or not isinstance(value, bytes)
@@ -473,7 +476,10 @@ class _Several:
 
     def text(self, text: str) -> str:
         for part in self._parts:
-            text = part.text(text) if isinstance(part, Redact | _Several) else text
+            # A function may be made for other values than texts.
+            with contextlib.suppress(Exception):
+                cleaned = part(text)
+                text = cleaned if isinstance(cleaned, str) else text
         return text
 
     def stream(self, values: Sequence[Any]) -> list[Any]:
