@@ -558,6 +558,27 @@ class TestRuns:
         assert "said" not in text
         assert "spoke" in text
 
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            lambda text: json.dumps(text),
+            lambda text: f"it said {json.dumps(json.dumps(text))} and more",
+            lambda text: f'say "a"{text}',
+            lambda text: json.dumps({"note": json.dumps(json.dumps(text))}),
+            lambda text: "{" * 1_100 + text,
+            lambda text: '{"a":' * 400 + text + "}" * 400,
+        ],
+        ids=["twice", "between words", "behind a string", "in an object", "behind brackets", "deep"],
+    )
+    def test_outputs_of_tools_are_found_in_every_text(self, shape: Shape) -> None:
+        """Also in JSON that is encoded again, and behind many brackets that begin none."""
+        redaction, output = Redaction(tool_outputs=True), next(secrets())
+        cleaned = redaction({"text": shape(json.dumps({"role": "tool", "content": output}))})["text"]
+        assert output not in cleaned
+        assert REDACTED in cleaned
+        plain = shape(json.dumps({"role": "user", "content": "kept"}))
+        assert plain.count("{") > 300 or redaction({"text": plain}) == {"text": plain}
+
     def test_a_replay_and_a_resumed_run_match_what_was_redacted(self, store: tape.Store) -> None:
         """Both redact what they are asked, so the requests are equal; a resumed run gets its whole input again."""
         chat, secret = store.tape("chat"), next(secrets())
