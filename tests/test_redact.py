@@ -59,6 +59,7 @@ SHAPES: dict[str, Shape] = {
     "headers": lambda s: f"POST / HTTP/1.1\r\nHost: x\r\nPassword: {s}\r\nAccept: */*\r\n\r\n",
     "yaml": lambda s: f"user: ann\npassword: {s}\nport: 1",
     "python": lambda s: repr({"it's": 1, "password": s, "z": ("kept", None)}),
+    "settings": lambda s: f"user = ann\npassword = {s}\nport = 1",
     "call": lambda s: f"Login(user='ann', password='{s}', n=1)",
     "pairs": lambda s: json.dumps([["user", "ann"], ["password", s], ["n", "1"]]),
     "name and value": lambda s: json.dumps([{"name": "password", "value": s, "n": 1}]),
@@ -203,6 +204,12 @@ class TestTexts:
         """Prose, code, schemas, usage and pictures are the same afterwards, with the credentials that adapters know."""
         assert tape.Redact.CREDENTIALS.text(text) == text
         assert tape.Redact.CREDENTIALS({"k": [text, 1, 1.5, True, None]}) == {"k": [text, 1, 1.5, True, None]}
+
+    def test_a_value_of_a_form_goes_on_behind_an_apostrophe(self) -> None:
+        """A quote ends a value only where no letter follows."""
+        clean = tape.Redact(["password"])
+        assert clean.text("user=ann&password=o'Zq&z=1") == "user=ann&password=[redacted]&z=1"
+        assert clean.text("said 'password=Zq', n=1") == "said 'password=[redacted]', n=1"
 
     def test_a_line_is_taken_out_to_its_end(self) -> None:
         """Also with quotes in it, as it stands, in JSON, encoded twice, and as Python writes it; but no further."""

@@ -89,7 +89,7 @@ _CLOSING = re.compile(r"[\"'](?:\s|\\+[nrt]){0,50}:")
 """The end of a field's name in quotes."""
 _BARE = re.compile(r"(?:(?<=[{,(])|^|(?<=\\n))[ \t]*(?:[>+#-] ?)?([\w.-]{1,100})[ \t]*:(?![/\w])", re.M)
 """The name of a field without quotes: a header, YAML, an object of JavaScript."""
-_EQUALS = re.compile(r"([\w.%\[\]-]{1,100})=(?=[^=\s&])")
+_EQUALS = re.compile(r"(?:(?<=\\)n)?([\w.%\[\]-]{1,100})[ \t]{0,3}=[ \t]{0,3}(?=[^=\s&])")
 _PAIR = re.compile(r"[\[,]\s*[\[(]\s*(\\*[\"'])([^\"'\n]{1,200}?)\1\s*,")
 _NAMING = ("name", "key")
 """Fields that hold the name of another field, whose value stands in a field "value" beside them."""
@@ -106,7 +106,7 @@ _FORM_PART = re.compile(
 _SPACE = re.compile(r"(?:\s|\\+[nrt])*")
 _STRUCTURE = re.compile(r"[\[\](){}\"']")
 _WORD = re.compile(r"[^\s,;}\])\"'\\(\[{]*")
-_PARAMETER_VALUE = re.compile(r"[^&\s\"'<>#\\]*")
+_PARAMETER_VALUE = re.compile(r"(?:[^&\s\"'<>#\\]|'(?=\w))*")
 _TYPE = re.compile(
     r"(?:Optional\[|typing\.)?(?:str|string|bytes|int|float|bool|boolean|number|any|Any|object|SecretStr|None|null"
     r"|undefined|[Tt]rue|[Ff]alse)(?:\s*[|=,;)\]?}].*)?"
