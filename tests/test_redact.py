@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import itertools
 import json
 import random
@@ -18,6 +19,7 @@ from support.backends import Backend
 from support.sizes import heavy, size
 
 import tape
+from tape.core.redact import redactor
 from tape.web.report.redact import Redaction
 from tape.web.report.report import write
 
@@ -57,6 +59,7 @@ SHAPES: dict[str, Shape] = {
     "headers": lambda s: f"POST / HTTP/1.1\r\nHost: x\r\nPassword: {s}\r\nAccept: */*\r\n\r\n",
     "yaml": lambda s: f"user: ann\npassword: {s}\nport: 1",
     "python": lambda s: repr({"it's": 1, "password": s, "z": ("kept", None)}),
+    "settings": lambda s: f"user = ann\npassword = {s}\nport = 1",
     "call": lambda s: f"Login(user='ann', password='{s}', n=1)",
     "pairs": lambda s: json.dumps([["user", "ann"], ["password", s], ["n", "1"]]),
     "name and value": lambda s: json.dumps([{"name": "password", "value": s, "n": 1}]),
@@ -128,6 +131,31 @@ class TestTexts:
             text, expected = json.dumps(text), json.dumps(expected)
 
     @pytest.mark.parametrize(
+        "shape",
+        [
+            lambda s: {"name": "password", "description": "d", "value": s},
+            lambda s: {"value": s, "name": "password"},
+            lambda s: {"key": "password", "type": "text", "value": s},
+            lambda s: {"Key": "password", "Value": s},
+            lambda s: {"name": "password", "description": "a } b", "value": s},
+            lambda s: {"name": None, "key": "password", "value": s},
+            lambda s: {"name": "a", "tags": [{"x": 1}], "key": "password", "n": {"value": "kept"}, "value": s},
+        ],
+    )
+    def test_a_value_is_found_whose_name_stands_beside_it(self, shape: Callable[[str], Any]) -> None:
+        """In any order and case, with other fields between; in objects and in texts, encoded and with spaces."""
+        clean, secret = tape.Redact(["password"]), next(secrets())
+        held, expected = [shape(secret), {"name": "user", "value": "kept"}], shape(REDACTED)
+        assert clean(held) == [expected, held[1]]
+        for written in (
+            json.dumps,
+            repr,
+            lambda value: json.dumps(json.dumps(value)),
+            functools.partial(json.dumps, indent=1),
+        ):
+            assert clean.text(written(held)) == written([expected, held[1]])
+
+    @pytest.mark.parametrize(
         "token",
         [
             "sk-abcdefghij0123456789", "sk-proj-" + "aB3_" * 10, "sk-ant-api03-" + "aB3-" * 20, "ghp_" + "a1B2" * 9,
@@ -176,6 +204,12 @@ class TestTexts:
         """Prose, code, schemas, usage and pictures are the same afterwards, with the credentials that adapters know."""
         assert tape.Redact.CREDENTIALS.text(text) == text
         assert tape.Redact.CREDENTIALS({"k": [text, 1, 1.5, True, None]}) == {"k": [text, 1, 1.5, True, None]}
+
+    def test_a_value_of_a_form_goes_on_behind_an_apostrophe(self) -> None:
+        """A quote ends a value only where no letter follows."""
+        clean = tape.Redact(["password"])
+        assert clean.text("user=ann&password=o'Zq&z=1") == "user=ann&password=[redacted]&z=1"
+        assert clean.text("said 'password=Zq', n=1") == "said 'password=[redacted]', n=1"
 
     def test_a_line_is_taken_out_to_its_end(self) -> None:
         """Also with quotes in it, as it stands, in JSON, encoded twice, and as Python writes it; but no further."""
@@ -243,6 +277,34 @@ class TestTexts:
         for _ in range(5_000):
             deep = {"a": deep}
         assert "kept" not in json.dumps(clean(deep))
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda n: "password=a&" * n,
+            lambda n: "password=a(" * n,
+            lambda n: "password=str=" * n,
+            lambda n: "password: " + "so " * n + "=",
+            lambda n: '"name":"password","value":{' * n,
+            lambda n: "7" * 16 * n,
+            lambda n: "[" + "7777777777777777," * n + "0]",
+            lambda n: "".join(f'data: {{"delta":"password=a{i}& "}}\n' for i in range(n // 4)),
+        ],
+        ids=["parameters", "code", "types", "prose", "names", "digits", "numbers", "events"],
+    )
+    def test_four_times_the_text_takes_about_four_times_the_time(self, made: Callable[[int], str]) -> None:
+        """Also where every place looks like the beginning of a secret that goes on to the end of the text."""
+
+        def seconds(text: str) -> float:
+            took = []
+            for _ in range(3):
+                clean = tape.Redact(["password"], [r"\d{16}"])
+                begun = time.process_time()
+                clean.text(text)
+                took.append(time.process_time() - begun)
+            return min(took)
+
+        assert seconds(made(8_000)) < 9 * max(seconds(made(2_000)), 0.002)
 
     def test_wrong_arguments_are_refused(self) -> None:
         """A text instead of a list, a field that is not a text, and an invalid pattern."""
@@ -503,6 +565,27 @@ class TestRuns:
         assert "said" not in text
         assert "spoke" in text
 
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            lambda text: json.dumps(text),
+            lambda text: f"it said {json.dumps(json.dumps(text))} and more",
+            lambda text: f'say "a"{text}',
+            lambda text: json.dumps({"note": json.dumps(json.dumps(text))}),
+            lambda text: "{" * 1_100 + text,
+            lambda text: '{"a":' * 400 + text + "}" * 400,
+        ],
+        ids=["twice", "between words", "behind a string", "in an object", "behind brackets", "deep"],
+    )
+    def test_outputs_of_tools_are_found_in_every_text(self, shape: Shape) -> None:
+        """Also in JSON that is encoded again, and behind many brackets that begin none."""
+        redaction, output = Redaction(tool_outputs=True), next(secrets())
+        cleaned = redaction({"text": shape(json.dumps({"role": "tool", "content": output}))})["text"]
+        assert output not in cleaned
+        assert REDACTED in cleaned
+        plain = shape(json.dumps({"role": "user", "content": "kept"}))
+        assert plain.count("{") > 300 or redaction({"text": plain}) == {"text": plain}
+
     def test_a_replay_and_a_resumed_run_match_what_was_redacted(self, store: tape.Store) -> None:
         """Both redact what they are asked, so the requests are equal; a resumed run gets its whole input again."""
         chat, secret = store.tape("chat"), next(secrets())
@@ -595,6 +678,44 @@ class TestRuns:
         assert "Zq" not in text
         assert "hunter2" not in text
         assert text.count("*** password=[redacted]") == 4
+
+    def test_a_function_cleans_names_ids_and_notes(self, store: tape.Store) -> None:
+        """A function is asked for texts, too: names of runs and tools, ids, and paths of what could not be kept."""
+        chat = store.tape("chat")
+
+        def hide(value: Any) -> Any:
+            return json.loads(json.dumps(value).replace("hunter2", "***"))
+
+        def failing() -> None:
+            raise LookupError({"hunter2": object()})
+
+        with tape.record(chat, "of hunter2", redact=hide) as run:
+            run.tool(lambda: {"hunter2": object()}, name="tool hunter2", effect="read")()
+            with pytest.raises(LookupError):
+                run.tool(failing, effect="read")()
+        assert "hunter2" not in shown(chat)
+        assert "***" in shown(chat)
+        with pytest.raises(tape.InvalidEntry), tape.record(chat, id="hunter2", redact=hide):
+            pass
+
+    def test_a_function_that_takes_no_texts_leaves_names(self, store: tape.Store) -> None:
+        """It keeps names as they are, and takes out notes that it cannot clean."""
+        chat = store.tape("chat")
+        with tape.record(chat, "nightly", redact=lambda value: {**value, "seen": 1}) as run:
+            run.tool(lambda: {"hunter2": object()}, name="look", effect="read")()
+        assert "name='nightly'" in shown(chat) or "'name': 'nightly'" in shown(chat)
+        notes = [note for _, data in kept(chat) for note in (data.get("value") or {}).get("replaced", ())]
+        assert notes == [REDACTED]
+
+    def test_a_function_makes_equal_redactors(self) -> None:
+        """A run remembers each function once, however many calls it is passed to."""
+
+        def hide(value: Any) -> Any:
+            return value
+
+        assert redactor(hide) == redactor(hide)
+        assert redactor(hide, ["a"]) == redactor(hide, tape.Redact(["a"]))
+        assert redactor(hide) != redactor(hide, ["a"])
 
     def test_an_awaited_run_does_the_same(self, backend: Backend) -> None:
         """Input, requests, streams, snapshots and errors of a run on an AsyncStore."""

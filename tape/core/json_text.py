@@ -49,15 +49,15 @@ def decode_loose(text: str | bytes, *, deepest: int = DEEPEST) -> Any:
         raise NotJson(f"not JSON: {error}") from error
 
 
-def decode_first(text: str, *, deepest: int = DEEPEST) -> tuple[Any, int]:
-    """Return the first value of a text and where it ends, read as ``decode_loose`` does; raises NotJson."""
+def decode_first(text: str, at: int = 0, *, deepest: int = DEEPEST) -> tuple[Any, int]:
+    """Return the value that begins at a place, and where it ends, read as ``decode_loose`` does; raises NotJson."""
     try:
-        value, end = _loose.raw_decode(text)
+        value, end = _loose.raw_decode(text, at)
     except RecursionError:
         raise NotJson("nested too deeply", deep=True) from None
     except ValueError as error:
         raise NotJson(f"not JSON: {error}") from error
-    return _bounded(value, text[:end], deepest), end
+    return _bounded(value, text[at:end], deepest), end
 
 
 def value_of(value: Any, *, deepest: int = DEEPEST) -> Any:

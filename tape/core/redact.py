@@ -89,9 +89,15 @@ _CLOSING = re.compile(r"[\"'](?:\s|\\+[nrt]){0,50}:")
 """The end of a field's name in quotes."""
 _BARE = re.compile(r"(?:(?<=[{,(])|^|(?<=\\n))[ \t]*(?:[>+#-] ?)?([\w.-]{1,100})[ \t]*:(?![/\w])", re.M)
 """The name of a field without quotes: a header, YAML, an object of JavaScript."""
-_EQUALS = re.compile(r"([\w.%\[\]-]{1,100})=(?=[^=\s&])")
+_EQUALS = re.compile(r"(?:(?<=\\)n)?([\w.%\[\]-]{1,100})[ \t]{0,3}=[ \t]{0,3}(?=[^=\s&])")
 _PAIR = re.compile(r"[\[,]\s*[\[(]\s*(\\*[\"'])([^\"'\n]{1,200}?)\1\s*,")
-_NAME_AND_VALUE = re.compile(r"(\\*\")(?:name|key)\1\s*:\s*\1([^\"\\\n]{1,200})\1\s*,\s*\1value\1\s*:")
+_NAMING = ("name", "key")
+"""Fields that hold the name of another field, whose value stands in a field "value" beside them."""
+_NAME_OR_VALUE = re.compile(
+    r"(?P<open>[{(\[])|(?P<close>[})\]])"
+    r"|(?P<quote>\\*[\"'])(?i:(?:name|key)(?P=quote)\s*:\s*(?P=quote)(?P<name>[^\"'\\\n]{1,200})|(?P<value>value)(?P=quote)\s*:"
+    r"|[^\"'\\\n]*(?P=quote)(?=\s*[,}\]]))"
+)
 _BREAK = r"(?:\\+r\\+n|\\+n|\r?\n)"
 _FORM_PART = re.compile(
     rf"form-data; ?name=\\*\"([^\"\\\r\n]{{1,200}})\\*\"(?:;[^\\\r\n]{{0,300}})?{_BREAK}"
@@ -100,7 +106,7 @@ _FORM_PART = re.compile(
 _SPACE = re.compile(r"(?:\s|\\+[nrt])*")
 _STRUCTURE = re.compile(r"[\[\](){}\"']")
 _WORD = re.compile(r"[^\s,;}\])\"'\\(\[{]*")
-_PARAMETER_VALUE = re.compile(r"[^&\s\"'<>#\\]*")
+_PARAMETER_VALUE = re.compile(r"(?:[^&\s\"'<>#\\]|'(?=\w))*")
 _TYPE = re.compile(
     r"(?:Optional\[|typing\.)?(?:str|string|bytes|int|float|bool|boolean|number|any|Any|object|SecretStr|None|null"
     r"|undefined|[Tt]rue|[Ff]alse)(?:\s*[|=,;)\]?}].*)?"
@@ -113,8 +119,10 @@ _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u([0-9a-fA-F]{4
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{14,}={0,2}")
 _OBJECT_LINE = re.compile(r"^(?:data:)?[ \t]*(\{.*\})[ \t\r]*$", re.M)
-_PROSE = re.compile(r"(?:[^\W\d_]['\u2019\w-]*[.,:!?]? +){2,}[^=]*")
+_PROSE = re.compile(r"(?:[^\W\d_]['\u2019\w-]*[.,:!?]? +(?! )){2}[^=]*")
 """Words behind the name of a field at the beginning of a line: prose."""
+_HEAD = 500
+"""Characters of a value without quotes by which it is known as code or a type."""
 _SCHEMA = {
     "anyOf", "deprecated", "description", "format", "maxLength", "minLength", "nullable", "pattern", "readOnly",
     "title", "type", "writeOnly",
@@ -230,11 +238,11 @@ class Redact:
             while shown in cleaned:
                 shown += "'"
             cleaned[shown] = self._member(name, item, depth)
-        if "value" in value:
-            # A header or a parameter as tools write them: {"name": …, "value": …}.
-            named = value.get("name", value.get("key"))
-            if isinstance(named, str) and self._is_field(named):
-                cleaned["value"] = REDACTED
+        # A header or a parameter as tools write them: {"name": …, "value": …}.
+        if any(
+            isinstance(item, str) and _spelled(name) in _NAMING and self._is_field(item) for name, item in value.items()
+        ):
+            cleaned = {name: REDACTED if _spelled(name) == "value" else item for name, item in cleaned.items()}
         return cleaned
 
     def _member(self, name: str, item: Any, depth: int) -> Any:
@@ -295,9 +303,7 @@ class Redact:
             if "=" in text:
                 yield from (_Edit(*match.span(1), REDACTED) for match in _PARAMETER.finditer(text))
         for own in self._patterns:
-            for match in own.finditer(text):
-                if match.end() > match.start():
-                    yield _whole_number(text, match.start(), match.end())
+            yield from _whole_numbers(text, own)
 
     def _named(self, text: str) -> Iterator[_Edit]:
         """Yield the values of fields of these names, at any depth."""
@@ -331,11 +337,31 @@ class Redact:
             for match in _EQUALS.finditer(text):
                 yield match[1], match.end(), '"', "parameter"
         if "," in text:
-            for match in (*_PAIR.finditer(text), *_NAME_AND_VALUE.finditer(text)):
+            for match in _PAIR.finditer(text):
                 yield match[2], match.end(), match[1], "json"
+            if "value" in text.lower():
+                yield from self._named_beside(text)
         if "form-data" in text:
             for match in _FORM_PART.finditer(text):
                 yield match[1], match.end(), '"', "part"
+
+    def _named_beside(self, text: str) -> Iterator[tuple[str, int, str, str]]:
+        """Yield the values whose names stand in a field beside them: ``{"name": …, "value": …}``, in either order."""
+        levels: list[tuple[list[str], list[tuple[int, str]]]] = [([], [])]
+        for match in _NAME_OR_VALUE.finditer(text):
+            names, values = levels[-1]
+            if match["open"]:
+                levels.append(([], []))
+            elif match["name"]:
+                if self._is_name(match["name"]):
+                    names.append(match["name"])
+            elif match["value"]:
+                values.append((match.end(), match["quote"]))
+            elif match["close"] and len(levels) > 1:
+                levels.pop()
+                yield from ((names[0], at, quote, "json") for at, quote in values if names)
+        for names, values in levels:
+            yield from ((names[0], at, quote, "json") for at, quote in values if names)
 
     def _is_name(self, name: str) -> bool:
         if self._is_field(name):
@@ -429,7 +455,7 @@ class Redactor(Protocol):
         """Return a JSON value, or bytes, without secrets."""
 
     def text(self, text: str) -> str:
-        """Return a name without secrets; functions of the caller's are asked for values only."""
+        """Return a name without secrets; an answer of a caller's function that is no text is not used."""
 
     def stream(self, values: Sequence[Any]) -> list[Any]:
         """Return the chunks of a stream without secrets."""
@@ -439,6 +465,9 @@ class _Several:
     def __init__(self, parts: list[Any]) -> None:
         self._parts = parts
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Several) and self._parts == other._parts
+
     def __call__(self, value: Any) -> Any:
         for part in self._parts:
             whole = isinstance(part, Redact | _Several) or not isinstance(value, bytes)
@@ -447,7 +476,10 @@ class _Several:
 
     def text(self, text: str) -> str:
         for part in self._parts:
-            text = part.text(text) if isinstance(part, Redact | _Several) else text
+            # A function may be made for other values than texts.
+            with contextlib.suppress(Exception):
+                cleaned = part(text)
+                text = cleaned if isinstance(cleaned, str) else text
         return text
 
     def stream(self, values: Sequence[Any]) -> list[Any]:
@@ -504,6 +536,10 @@ def _listed(values: Any, field: str, also: type = str) -> list[Any]:
     if not all(isinstance(value, str | also) for value in listed):
         raise InvalidEntry(field, "must be a list of strings")
     return listed
+
+
+def _spelled(name: str) -> str:
+    return name.lower() if len(name) <= len("value") else ""
 
 
 @functools.lru_cache(4_096)
@@ -596,7 +632,8 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
             at += 1
     if text.startswith(REDACTED, at):
         return None
-    word = _WORD.match(text, at, at if kind == "part" else len(text))
+    # Of a parameter only the letters before a quote count. Its word may go on to the end of the text.
+    word = _WORD.match(text, at, {"part": at, "parameter": at + 3}.get(kind, len(text)))
     assert word is not None
     slashes = 0
     while text[word.end() + slashes : word.end() + slashes + 1] == "\\":
@@ -612,6 +649,12 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
     if kind == "json":
         end = word.end()
         return _Edit(at, end, f"{quote}{REDACTED}{quote}") if end > at else None
+    head = _VALUES[kind].match(text, at, at + _HEAD)
+    assert head is not None
+    # Code and types are known by their beginning, so that a value which stays is not read to its end.
+    code = kind == "parameter" and ("(" in head[0] or "[" in head[0])
+    if code or _TYPE.fullmatch(head[0].rstrip()):
+        return None
     rest = _VALUES[kind].match(text, at)
     assert rest is not None
     end = at + len(rest[0].rstrip())
@@ -619,8 +662,7 @@ def _value_at(text: str, at: int, quote: str, kind: str) -> _Edit | None:
         end = min(end, _literal_end(text, at, end))
     if "line" in kind and _PROSE.fullmatch(rest[0].strip()):
         return None
-    code = kind == "parameter" and ("(" in rest[0] or "[" in rest[0])
-    return _Edit(at, end, REDACTED) if end > at and not code and not _TYPE.fullmatch(rest[0].rstrip()) else None
+    return _Edit(at, end, REDACTED) if end > at else None
 
 
 def _string_end(text: str, at: int, mark: str, slashes: int) -> tuple[int, int]:
@@ -679,21 +721,31 @@ def _container_end(text: str, at: int, quote: str) -> int:
     return len(text)
 
 
-def _whole_number(text: str, start: int, end: int) -> _Edit:
-    """Return the edit that takes out what a pattern matched: of a number in JSON all of it, so that it stays JSON."""
-    if not _NUMBER.fullmatch(text, start, end):
-        return _Edit(start, end, REDACTED)
-    first, last = start, end
-    while first and _NUMBER.match(text[first - 1]):
-        first -= 1
-    while last < len(text) and _NUMBER.match(text[last]):
-        last += 1
-    before, after = text[max(0, first - 50) : first].rstrip()[-1:], text[last : last + 50].lstrip()[:1]
-    if before and before in ":[," and after and after in ",}]":
-        opening = text.rfind('"', 0, first)
-        quote = "\\" * (_slashes(text, opening) if opening >= 0 else 0) + '"'
-        return _Edit(first, last, f"{quote}{REDACTED}{quote}")
-    return _Edit(start, end, REDACTED)
+def _whole_numbers(text: str, pattern: re.Pattern[str]) -> Iterator[_Edit]:
+    """Yield the edits that take out what a pattern matches: of a number in JSON all of it, so that it stays JSON."""
+    last, quote, whole = 0, '"', False
+    for match in pattern.finditer(text):
+        start, end = match.span()
+        if start == end:
+            continue
+        if not _NUMBER.fullmatch(text, start, end):
+            yield _Edit(start, end, REDACTED)
+            continue
+        if start >= last:
+            # A number of which nothing was matched before. Later matches in it are not measured again.
+            first, before_it = start, last
+            while first > before_it and _NUMBER.match(text[first - 1]):
+                first -= 1
+            opening = text.rfind('"', before_it, first)
+            if opening >= 0:
+                quote = "\\" * _slashes(text, opening) + '"'
+            last = _NUMBER.match(text, start).end()  # type: ignore[union-attr]
+            before, after = text[max(0, first - 50) : first].rstrip()[-1:], text[last : last + 50].lstrip()[:1]
+            whole = bool(before and before in ":[," and after and after in ",}]")
+            if whole:
+                yield _Edit(first, last, f"{quote}{REDACTED}{quote}")
+        if not whole:
+            yield _Edit(start, end, REDACTED)
 
 
 def _apart(edits: list[_Edit]) -> list[_Edit]:
@@ -770,16 +822,18 @@ def _put(value: Any, place: tuple[Any, ...], text: Any) -> Any:
 
 def _cut(texts: list[Any], edits: Sequence[tuple[int, int, Any]]) -> list[Any]:
     """Return the pieces of a text after the edits of the whole. A replacement goes into the first piece it touches."""
-    made, begin = [], 0
+    made, begin, number = [], 0, 0
     for text in texts:
         end, parts, last = begin + len(text), [], begin
-        for start, stop, replacement in edits:
-            if stop <= begin or start >= end:
-                continue
+        while number < len(edits) and edits[number][0] < end:
+            start, stop, replacement = edits[number]
             parts.append(text[last - begin : max(start, begin) - begin])
             if start >= begin:
                 parts.append(replacement)
             last = min(stop, end)
+            if stop > end:
+                break
+            number += 1
         parts.append(text[last - begin :])
         made.append(text[:0].join(parts))
         begin = end

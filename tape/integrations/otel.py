@@ -50,7 +50,7 @@ class TapeCompletionHook(Adapter, CompletionHook):
     which waits for the write; errors are logged.
 
     ``redact`` takes secrets out of messages, tools and attributes before anything is written, as in ``tape.record``;
-    without it credentials are left out.
+    without it credentials are left out. A conversation whose id holds a secret is a tape named by a digest of the id.
     """
 
     def __init__(self, store: StoreLike | None = None, *, redact: _Redacting = tape.Redact.CREDENTIALS) -> None:
@@ -65,7 +65,7 @@ class TapeCompletionHook(Adapter, CompletionHook):
             span, record = others.get("span"), others.get("log_record")
             attributes = dict(getattr(span, "attributes", None) or {})
             said = list(inputs), list(outputs), system_instruction, others.get("tool_definitions"), attributes
-            call = _Call(map(self._clean, said), span)
+            call = _Call(map(self._clean, said), span, tape.lenient(attributes.get(_CONVERSATION))[0])
             references = self._connected.store.transaction(call.write)
             if span is not None:
                 span.set_attributes(references)
@@ -83,11 +83,13 @@ class TapeCompletionHook(Adapter, CompletionHook):
 class _Call:
     """One call of a model, as its messages are kept: each under an id that tells all that stands before it."""
 
-    def __init__(self, said: Iterable[Any], span: Any) -> None:
+    def __init__(self, said: Iterable[Any], span: Any, conversation: Any) -> None:
         inputs, outputs, system, self.tools, attributes = said
         # What was said is on the tape already, and here it would be once more with each call.
         self.attributes = {name: held for name, held in attributes.items() if name not in _REFERENCES}
-        self.conversation = self.attributes.get(_CONVERSATION)
+        self.conversation = conversation
+        # Conversations whose ids are equal without their secrets are still different ones.
+        self.hidden = self.attributes.get(_CONVERSATION) != conversation
         context = None if span is None else span.get_span_context()
         self.trace, self.span = tape.new_id(), tape.new_id()
         # Without the SDK no span has an id.
@@ -132,7 +134,9 @@ class _Call:
 
     def _place(self, store: tape.Store) -> tuple[tape.Tape, int]:
         """Return the tape, and how many of the inputs it has."""
-        if self.conversation is not None:
+        if self.hidden:
+            id = tape_id(store, _AGENT, "conversation", _digest(self.conversation))
+        elif self.conversation is not None:
             named = (str(self.conversation),)
             # Two owners of stores may have conversations of one id.
             id = tape.as_id(*named, most=200) if store.owner is None else tape_id(store, _AGENT, *named)

@@ -110,7 +110,7 @@ def _new(chat: Tape, plan: Plan) -> Prepared:
     """Return a run that is recorded, or one that goes on where it was interrupted."""
     redact = redactor(plan.redact)
     run = _run_id(plan.id)
-    if redact is not None and redact.text(run) != run:
+    if redact is not None and plan.id is not None and redact.text(run) != run:
         raise InvalidEntry("id", "contains what redact= takes out, and an id is kept as it is; choose another id")
     info = None if plan.id is None else find_run(chat, run)
     if info is None:

@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, field, structs
 
 from tape.core import strict, typed
 from tape.core.lenient import lenient
-from tape.core.redact import Redactor
+from tape.core.redact import REDACTED, Redactor
 from tape.errors import InvalidEntry, RecordedError
 from tape.runs.pure.fields import without_addresses
 
@@ -101,9 +101,19 @@ def redacted(values: Sequence[StoredValue], redact: Redactor | None) -> list[Sto
 def _without_secrets(value: StoredValue, cleaned: Any, redact: Redactor) -> StoredValue:
     if isinstance(cleaned, bytes):
         return StoredValue(raw=cleaned)
-    # Paths are made of names of fields.
-    replaced = [redact.text(note) for note in value.replaced]
-    return StoredValue(data=lenient(cleaned)[0], type=value.type, replaced=replaced)
+    return StoredValue(data=lenient(cleaned)[0], type=value.type, replaced=_notes(value.replaced, redact))
+
+
+def _notes(notes: Sequence[str], redact: Redactor) -> list[str]:
+    """Return notes without secrets: the paths in them are made of names of fields."""
+    cleaned: list[str] = []
+    for note in notes:
+        try:
+            shown = redact(note)
+        except Exception:
+            shown = None
+        cleaned.append(shown if isinstance(shown, str) else REDACTED)
+    return cleaned
 
 
 def _stored_whole(value: Any) -> StoredValue:
@@ -199,10 +209,10 @@ def redacted_error(record: StoredError, redact: Redactor) -> StoredError:
             record,
             text=str(redact(record.text)),
             args=lenient(arguments)[0] if isinstance(arguments, list) else [],
-            replaced=[redact.text(note) for note in record.replaced],
+            replaced=_notes(record.replaced, redact),
         )
     except Exception:
-        return structs.replace(record, text="[withheld]", args=[])
+        return structs.replace(record, text="[withheld]", args=[], replaced=_notes(record.replaced, redact))
 
 
 def restored_error(record: StoredError) -> Exception:

@@ -17,13 +17,12 @@ from typing import Any
 
 import msgspec
 
-from tape.core import typed
+from tape.core import json_text, typed
 from tape.core.redact import REDACTED, Redact
 from tape.runs.pure.values import StoredValue, redacted
 
 __all__ = ["REDACTED", "Redaction"]
 
-_DECODER = json.JSONDecoder()
 _ROLES = frozenset({"tool", "function", "toolresult", "toolresponse", "ipython"})
 """The roles in which only tools speak."""
 _SPEAKERS = frozenset({"user", "human", "system", "developer", "assistant", "model", "ai"})
@@ -65,9 +64,10 @@ _LAYOUTS: list[dict[str, Any]] = [
     for escaped in (False, True)
 ]
 """How JSON is written in texts."""
-_OPENING = re.compile(r"[{\[]")
+_OPENING = re.compile(r"[{\[]|\"(?=(?:\\+[\"nrt]|\s)*[{\[])")
+"""Where JSON may begin: an object, a list, or a string that is JSON itself."""
 _TRIES = 1_000
-"""How many brackets of a text may turn out to begin no JSON before the rest of it is left as it is."""
+"""How many brackets of a text may turn out to begin no JSON before the rest of it is taken out."""
 
 
 class Redaction:
@@ -126,23 +126,25 @@ class Redaction:
         parts: list[str] = []
         last = tries = 0
         match = _OPENING.search(text)
-        while match is not None and tries < _TRIES:
-            end = match.end()
+        while match is not None:
+            start, end = match.span()
             try:
-                held, end = _DECODER.raw_decode(text, match.start())
+                held, after = json_text.decode_first(text, start, deepest=json_text.RECORD)
                 cleaned = self._prepared(held)
-            except RecursionError:
-                # Too deep to be looked into, so nobody knows what is in it.
-                parts, last = [*parts, text[last : match.start()], REDACTED], len(text)
-                break
-            except ValueError:
+            except (RecursionError, json_text.NotJson) as error:
                 tries += 1
+                if isinstance(error, RecursionError) or error.deep or tries > _TRIES:
+                    # Nobody knows what is in the rest.
+                    parts, last = [*parts, text[last:start], REDACTED], len(text)
+                    break
             else:
                 if cleaned != held:
-                    whole = text[match.start() : end]
-                    layout = next((layout for layout in _LAYOUTS if json.dumps(held, **layout) == whole), {})
-                    parts += [text[last : match.start()], json.dumps(cleaned, **layout)]
-                    last = end
+                    layout = next((one for one in _LAYOUTS if json.dumps(held, **one) == text[start:after]), {})
+                    parts += [text[last:start], json.dumps(cleaned, **layout)]
+                    last = end = after
+                elif not isinstance(held, str):
+                    # What looks like a string may stand between two others.
+                    end = after
             match = _OPENING.search(text, end)
         return "".join([*parts, text[last:]])
 

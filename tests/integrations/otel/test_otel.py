@@ -218,6 +218,36 @@ class TestCapture:
         assert '"q": 1' in written
         assert [message.role for message in store.tape("c").messages()] == ["system", "user", "assistant"]
 
+    @pytest.mark.parametrize(
+        ("redact", "ids"),
+        [
+            (["id"], ("alice", "bob")),
+            (tape.Redact(patterns=[r"[\w.]+@[\w.]+"]), ("alice@x.example/1", "bob@x.example/1")),
+            (tape.Redact.CREDENTIALS, ("eyJhbGciOiJI.aaaaaaaaaaaa.bbb", "eyJhbGciOiJI.cccccccccccc.ddd")),
+            (
+                lambda value: {**value, "gen_ai.conversation.id": None} if type(value) is dict else value,
+                ("ann-x", "bob-x"),
+            ),
+        ],
+        ids=["field", "pattern", "token", "function"],
+    )
+    def test_conversations_stay_apart_when_their_ids_are_secrets(
+        self, store: tape.Store, redact: Any, ids: tuple[str, str]
+    ) -> None:
+        """Each has a tape of its own, where a later call finds it, and no tape shows the secret."""
+        for asked in ("one", "two"):
+            for id in ids:
+                program = Program(TapeCompletionHook(store, redact=redact))
+                program.ask([user("hello")], said(f"{asked} {ids.index(id)}"), conversation=id)
+        tapes = [store.tape(info.id) for info in store.list()]
+        shown = [f"{chat.id} {[entry.payload for entry in chat.entries()]} {chat.info()}" for chat in tapes]
+        assert len(tapes) == 2
+        assert sorted(["one 0" in text, "two 0" in text, "one 1" in text] for text in shown) == [
+            [False, False, True],
+            [True, True, False],
+        ]
+        assert not any(id in text for id in ids for text in shown)
+
     def test_four_processes_write(self, backend: Backend, crew: Crew) -> None:
         """4 programs in one conversation, 50 calls each: all answers are held once."""
         assert hold_together(crew, backend, captures, answers, least=200) == {}
