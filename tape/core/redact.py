@@ -92,7 +92,7 @@ _BARE = re.compile(r"(?:(?<=[{,(])|^|(?<=\\n))[ \t]*(?:[>+#-] ?)?([\w.-]{1,100})
 _EQUALS = re.compile(r"(?:(?<=\\)n)?([\w.%\[\]-]{1,100})[ \t]{0,3}=[ \t]{0,3}(?=[^=\s&])")
 _PAIR = re.compile(r"[\[,]\s*[\[(]\s*(\\*[\"'])([^\"'\n]{1,200}?)\1\s*,")
 _NAMING = ("name", "key")
-"""Fields that hold the name of another field, whose value stands in a field "value" beside them."""
+"""Fields that name a value, which the same object holds in a field "value"."""
 _NAME_OR_VALUE = re.compile(
     r"(?P<open>[{(\[])|(?P<close>[})\]])"
     r"|(?P<quote>\\*[\"'])(?i:(?:name|key)(?P=quote)\s*:\s*(?P=quote)(?P<name>[^\"'\\\n]{1,200})|(?P<value>value)(?P=quote)\s*:"
@@ -346,7 +346,7 @@ class Redact:
                 yield match[1], match.end(), '"', "part"
 
     def _named_beside(self, text: str) -> Iterator[tuple[str, int, str, str]]:
-        """Yield the values whose names stand in a field beside them: ``{"name": …, "value": …}``, in either order."""
+        """Yield the values that another field of the same object names: ``{"name": …, "value": …}``, in either order."""
         levels: list[tuple[list[str], list[tuple[int, str]]]] = [([], [])]
         for match in _NAME_OR_VALUE.finditer(text):
             names, values = levels[-1]
@@ -455,7 +455,7 @@ class Redactor(Protocol):
         """Return a JSON value, or bytes, without secrets."""
 
     def text(self, text: str) -> str:
-        """Return a name without secrets; an answer of a caller's function that is no text is not used."""
+        """Return a name without secrets. An answer of the caller's function is used only if it is a string."""
 
     def stream(self, values: Sequence[Any]) -> list[Any]:
         """Return the chunks of a stream without secrets."""
@@ -802,7 +802,7 @@ def _leaves(
     elif len(place) > _DEEPEST:
         return
     elif isinstance(value, dict):
-        # Parallel parts of an answer are told apart by their numbers.
+        # The number of a part keeps parallel parts of an answer separate.
         numbers = tuple(item for name, item in value.items() if type(item) is int and _INDEX.fullmatch(name))
         for name, item in value.items():
             yield from _leaves(item, (*path, numbers, name), (*place, name))

@@ -1,6 +1,6 @@
 """The events of a run, by type.
 
-Every event of a recording is decoded by ``read_event`` before anything acts on it. One that is damaged or forged raises
+Every event of a recording is decoded by ``read_event`` before anything acts on it. A damaged or forged event raises
 Corrupt there, with its tape and seq. A run writes the same types.
 """
 
@@ -53,7 +53,7 @@ Ordinal = Annotated[int, Meta(ge=1, le=strict.MAX_INT)]
 
 
 def key_of(run: str, *parts: object) -> str:
-    """Return the key of an entry of a run. A lane that is too long for a key stands in it by its digest."""
+    """Return the key of an entry of a run. A digest replaces a lane that is too long for a key."""
     words = ["run", run, *map(str, parts)]
     if len(words) > 2 and len(words[2]) > _LONGEST_LANE:
         import hashlib
@@ -167,7 +167,7 @@ class Claim(RunEvent):
     """A worker makes a write in a parallel lane.
 
     Two workers may give a parallel lane different paths. So the place of a write does not keep another worker from
-    making it. The key of the claim tells what is written, and not where.
+    making it. The key of the claim names the write and not its place.
     """
 
     event = CLAIM
@@ -214,7 +214,7 @@ class Result(RunEvent):
         return key_of(self.run, self.lane, self.n, "result")
 
     def outcome(self) -> Any:
-        """Return what came of the call as JSON, without times."""
+        """Return the outcome of the call as JSON, without times."""
         if self.error is not None:
             return {"error": f"{self.error.type}: {self.error.text}"}
         if self.chunks is not None:

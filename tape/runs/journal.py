@@ -93,7 +93,7 @@ class Step(Struct):
     """The request that this one goes on from, or was probably made of."""
     recorded: RecordedCall | None = None
     unknown: bool = False
-    """Whether somebody started the call already, and this worker knows no outcome."""
+    """Whether another worker started the call, and this worker knows no outcome."""
     effect: Effect | None = None
     attempt: int = 1
     claim: int | None = None
@@ -248,7 +248,7 @@ class Journal:
         self._enter(step)
 
     def _enter(self, step: Step) -> None:
-        """Give a step what follows from its place: the lane of its own calls, and its effect."""
+        """Set what depends on the place of a step: the lane for its nested calls, and its effect."""
         wrapped = step.wrapped
         step.inner = self.lanes.inside(step.lane, step.n)
         step.inner.live = self.cursor is None or (step.mode == "live" and step.recorded is None)
@@ -329,7 +329,7 @@ class Journal:
             step.effect._settle = settle
 
     def on_unknown(self, step: Step) -> str:
-        """Return what is done with a call that somebody started and that has no outcome: "call", "probe" or "skip".
+        """Return the action for a call that was started and has no outcome: "call", "probe" or "skip".
 
         Raises EffectUnknown for a tool that writes, unless ``on_unknown`` of the tool says otherwise.
         """
@@ -409,7 +409,7 @@ class Journal:
         return self._outcome(step, status="completed" if whole else "partial", chunks=self._chunks(step))
 
     def skipped(self, step: Step) -> Result:
-        """Return the outcome of a call of which nobody knows whether it was made, and that is not made again."""
+        """Return the outcome of a call that may have been made and is not made again."""
         return self._outcome(step, status="skipped", value=StoredValue(data=MAY_HAVE_RUN))
 
     def copied(self, step: Step, result: Result) -> Result:
@@ -464,7 +464,7 @@ class Journal:
         return str(stored_error(error, redactor(self.redact, *self._redacts)))[:1000]
 
     def knows(self, redact: Redactor | None) -> None:
-        """Remember what takes secrets out of the calls of a function: the error that ends the run may have them."""
+        """Remember the redactor of a function: the error that ends the run may contain secrets of its calls."""
         with self._lock:
             if redact is not None and redact not in self._redacts:
                 self._redacts.append(redact)

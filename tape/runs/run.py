@@ -193,7 +193,7 @@ class RunBase:
                 event = structs.replace(event, attempt=event.attempt + 1)
 
     def _divergence(self) -> Diverged | None:
-        """Return what the agent took for an error of its own, or what was recorded and never asked for."""
+        """Return the divergence that the agent swallowed, or the recorded call that it never made."""
         first = self.report.first
         return None if first is None or self._plan.collects else Diverged(first)
 

@@ -136,8 +136,8 @@ class Calls:
     def _start(self, step: Step) -> Conduct:
         """Record that a call starts, so that it may be made; or return a function that answers it, and it is not made.
 
-        Several workers may resume one run. The one that records the start of a call makes it. For all others it is a
-        call that somebody started: they take its outcome if there is one, and otherwise nobody knows whether it ran.
+        Several workers may resume one run. The one that records the start of a call makes it. The others take its
+        outcome, or treat it as unknown if there is none.
         """
         journal = self._journal
         while True:

@@ -48,7 +48,7 @@ class _Answer(Struct):
         return self.text.encode() if self.base64 is None else base64.b64decode(self.base64)
 
 
-# Threads that are the first to read a class at one moment may end the process: here only the import is.
+# msgspec can crash when two threads read a new class first. During the import there is one thread.
 msgspec.json.Decoder(_Answer)
 
 

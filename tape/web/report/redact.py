@@ -134,7 +134,7 @@ class Redaction:
             except (RecursionError, json_text.NotJson) as error:
                 tries += 1
                 if isinstance(error, RecursionError) or error.deep or tries > _TRIES:
-                    # Nobody knows what is in the rest.
+                    # The rest may contain an output.
                     parts, last = [*parts, text[last:start], REDACTED], len(text)
                     break
             else:

@@ -234,7 +234,7 @@ class TestCapture:
     def test_conversations_stay_apart_when_their_ids_are_secrets(
         self, store: tape.Store, redact: Any, ids: tuple[str, str]
     ) -> None:
-        """Each has a tape of its own, where a later call finds it, and no tape shows the secret."""
+        """Each conversation has one tape, which later calls find, and no tape shows the secret."""
         for asked in ("one", "two"):
             for id in ids:
                 program = Program(TapeCompletionHook(store, redact=redact))
