@@ -346,7 +346,7 @@ class Redact:
                 yield match[1], match.end(), '"', "part"
 
     def _named_beside(self, text: str) -> Iterator[tuple[str, int, str, str]]:
-        """Yield the values that another field of the same object names: ``{"name": …, "value": …}``, in either order."""
+        """Yield the values that another field of the same object names: ``{"name": …, "value": …}`` in any order."""
         levels: list[tuple[list[str], list[tuple[int, str]]]] = [([], [])]
         for match in _NAME_OR_VALUE.finditer(text):
             names, values = levels[-1]
