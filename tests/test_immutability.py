@@ -176,6 +176,22 @@ class TestErasure:
             erasing.run(f"{ERASE}, {column} = ? WHERE tape_id = ? AND seq = 2", b"c" * 32, changed, erasing.number)
         assert erasing.entry(erasing.number, 2) == erasing.row
 
+    @pytest.mark.parametrize("commitment", [b"", b"c" * 31, b"c" * 33])
+    def test_e6_a_commitment_has_32_bytes(self, erasing: Intruder, commitment: bytes) -> None:
+        """Another value would break the chain for good, because the content is gone."""
+        with pytest.raises(REFUSED):
+            erasing.run(f"{ERASE} WHERE tape_id = ? AND seq = 2", commitment, erasing.number)
+        assert erasing.entry(erasing.number, 2) == erasing.row
+
+    def test_e6_an_erase_entry_names_no_later_entry(self, erasing: Intruder) -> None:
+        """Only an entry that was recorded before the erase entry can be erased."""
+        [(last,)] = erasing.run("SELECT max(seq) FROM tape_entries WHERE tape_id = ?", erasing.number)
+        early = {"seq": last + 1, "kind": "erase", "key": "early", "source_seq": last + 2, "source_tape": None}
+        erasing.insert("tape_entries", {**erasing.row, **early})
+        erasing.insert("tape_entries", {**erasing.row, "seq": last + 2, "key": "later"})
+        with pytest.raises(REFUSED):
+            erasing.run(f"{ERASE} WHERE tape_id = ? AND seq = ?", b"c" * 32, erasing.number, last + 2)
+
     def test_e6_other_entries_stay(self, erasing: Intruder) -> None:
         """An entry's content cannot be removed unless an erase entry of the same tape names the entry."""
         for where in (f"tape_id = {erasing.number} AND seq = 3", f"tape_id <> {erasing.number} AND seq = 2"):

@@ -204,8 +204,8 @@ class TestEntries:
         assert first(report) == ("chat", 4)
         assert report.erased == []
 
-    def test_e7_an_erased_entry_is_listed_as_erased(self, rich: tape.Store, tamperer: Tamperer) -> None:
-        """An entry whose content an erase entry accounts for keeps its commitment, and every hash stays valid."""
+    def erase(self, tamperer: Tamperer, kept: dict[str, Any]) -> bytes:
+        """Erase seq 3 of the tape "plan" by an erase entry; ``kept`` has columns that differ. Return its commitment."""
         number = tamperer.tape_id("plan")
         row, last = tamperer.entry(number, 3), tamperer.entry(number, 8)
         commitment = chain.commit(row["salt"], row["payload"], row["meta"])
@@ -217,10 +217,46 @@ class TestEntries:
         erase = {"seq": 9, "kind": "erase", "key": "e", "source_seq": 3, "payload": payload, "stamp": 9, "hash": hash}
         tamperer.insert("tape_entries", {**last, "actor": None, "meta": None, **erase})
         tamperer.run("UPDATE tape_heads SET seq = 9, hash = ? WHERE tape_id = ?", hash, number)
-        tamperer.update("tape_entries", row, {"payload": None, "meta": None, "salt": None, "commitment": commitment})
+        erased = {"payload": None, "meta": None, "salt": None, "commitment": commitment}
+        tamperer.update("tape_entries", row, {**erased, **kept})
+        return commitment
+
+    def test_e7_an_erased_entry_is_listed_as_erased(self, rich: tape.Store, tamperer: Tamperer) -> None:
+        """An entry whose content an erase entry accounts for keeps its commitment, and every hash stays valid."""
+        self.erase(tamperer, {})
         report = rich.verify("plan")
         assert [(problem.seq, problem.what) for problem in report.erased] == [(3, "erased")]
         assert report.problems == []
+
+    @pytest.mark.parametrize(
+        ("kept", "what"),
+        [
+            ({"salt": b"s" * 16}, "its salt or meta is still stored"),
+            ({"meta": b"{}"}, "its salt or meta is still stored"),
+            ({"commitment": b"c" * 32}, "not the one in the erase entry"),
+            ({"commitment": None}, "not the one in the erase entry"),
+        ],
+        ids=["salt", "meta", "another commitment", "no commitment"],
+    )
+    def test_e7_half_an_erasure_is_a_problem(
+        self, rich: tape.Store, tamperer: Tamperer, kept: dict[str, Any], what: str
+    ) -> None:
+        """A salt that is left would confirm a guess; a commitment that differs breaks the chain."""
+        self.erase(tamperer, kept)
+        report = rich.verify("plan")
+        assert report.erased == []
+        assert (report.problems[0].seq, what in report.problems[0].what) == (3, True)
+
+    @pytest.mark.parametrize("salt", [b"", b"s" * 15, b"s" * 17, None], ids=["none", "short", "long", "null"])
+    def test_e7_a_salt_of_another_size_is_refused(
+        self, rich: tape.Store, tamperer: Tamperer, salt: bytes | None
+    ) -> None:
+        """With a salt of any size, other content could have the same commitment, so the chain takes 16 bytes only."""
+        row = tamperer.entry(tamperer.tape_id("plan"), 3)
+        tamperer.update("tape_entries", row, {"salt": salt})
+        assert first(rich.verify("plan")) == ("plan", 3)
+        with pytest.raises(tape.Corrupt):
+            rich.export("plan", io.BytesIO())
 
     @pytest.mark.parametrize("place", ["first", "middle", "last"])
     def test_e7_a_removed_entry_is_named(self, rich: tape.Store, tamperer: Tamperer, place: str) -> None:
