@@ -247,14 +247,25 @@ class TestEntries:
         assert report.erased == []
         assert (report.problems[0].seq, what in report.problems[0].what) == (3, True)
 
-    @pytest.mark.parametrize("salt", [b"", b"s" * 15, b"s" * 17, None], ids=["none", "short", "long", "null"])
-    def test_e7_a_salt_of_another_size_is_refused(
-        self, rich: tape.Store, tamperer: Tamperer, salt: bytes | None
-    ) -> None:
-        """With a salt of any size, other content could have the same commitment, so the chain takes 16 bytes only."""
-        row = tamperer.entry(tamperer.tape_id("plan"), 3)
-        tamperer.update("tape_entries", row, {"salt": salt})
-        assert first(rich.verify("plan")) == ("plan", 3)
+    @pytest.mark.parametrize("salt", [b"", b"s" * 15, b"s" * 17], ids=["none", "short", "long"])
+    def test_e7_a_salt_has_16_bytes(self, salt: bytes) -> None:
+        """With a salt of any size, other content could have the same commitment."""
+        with pytest.raises(ValueError, match="16 bytes"):
+            chain.commit(salt, b"{}", None)
+
+    def test_e7_a_chosen_salt_makes_no_room_for_other_content(self, rich: tape.Store, tamperer: Tamperer) -> None:
+        """Bytes moved from the salt into the payload would keep the hash; the entry is named all the same."""
+        number = tamperer.tape_id("plan")
+        shifted = b"{      }"
+        chosen = len(shifted).to_bytes(8, "big") + shifted
+        row = tamperer.entry(number, 3)
+        tamperer.update("tape_entries", row, {"salt": chosen, "meta": None})
+        rehash(tamperer, "plan", 3)
+        row = tamperer.entry(number, 3)
+        assert [problem for problem in rich.verify("plan").problems if problem.seq == 3] == []
+        tamperer.update("tape_entries", row, {"salt": b"", "payload": shifted, "meta": row["payload"]})
+        problem = rich.verify("plan").problems[0]
+        assert (problem.seq, problem.what) == (3, "a column of the entry has a value of the wrong type")
         with pytest.raises(tape.Corrupt):
             rich.export("plan", io.BytesIO())
 
